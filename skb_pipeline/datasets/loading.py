@@ -1,0 +1,87 @@
+"""Reading spec files: safe YAML, and errors that name file, key and line."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from skb_pipeline.datasets.spec import DatasetSpec
+
+Location = tuple[str | int, ...]
+
+
+class SpecError(ValueError):
+    """A spec file that cannot be used; the message has one line per fault: ``file:line: key: reason``."""
+
+
+class _LineLoader(yaml.SafeLoader):
+    """Safe loader that remembers the line of every key and refuses a key given twice."""
+
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+def load_spec(path: Path) -> DatasetSpec:
+    """Read and validate one spec file.
+
+    Raises:
+        SpecError: the file is absent, not YAML, or not a valid spec.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}: cannot be read: {error}") from error
+    try:
+        data = yaml.load(text, Loader=_LineLoader)
+        lines = _key_lines(yaml.compose(text, Loader=yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f":{mark.line + 1}" if mark is not None else ""
+        raise SpecError(f"{path}{where}: {getattr(error, 'problem', None) or error}") from error
+    if not isinstance(data, dict):
+        raise SpecError(f"{path}:1: a spec is a mapping of keys to values")
+    try:
+        spec = DatasetSpec.model_validate(data)
+    except ValidationError as error:
+        faults = [_describe(path, lines, fault) for fault in error.errors()]
+        raise SpecError("\n".join(faults)) from error
+    return spec
+
+
+def _describe(path: Path, lines: dict[Location, int], fault: Any) -> str:
+    location: Location = tuple(fault["loc"])
+    known = location
+    while known and known not in lines:
+        known = known[:-1]
+    key = ".".join(str(part) for part in location) or "(whole file)"
+    reason = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "extra_forbidden":
+        reason = "unknown key"
+    return f"{path}:{lines.get(known, 1)}: {key}: {reason}"
+
+
+def _key_lines(node: yaml.Node | None, at: Location = ()) -> dict[Location, int]:
+    """Line (1-based) of every key and list item, by its path."""
+    lines: dict[Location, int] = {}
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            place = (*at, key.value)
+            lines[place] = key.start_mark.line + 1
+            lines |= _key_lines(value, place)
+    elif isinstance(node, yaml.SequenceNode):
+        for i, value in enumerate(node.value):
+            place = (*at, i)
+            lines[place] = value.start_mark.line + 1
+            lines |= _key_lines(value, place)
+    return lines

@@ -1,0 +1,56 @@
+"""What a source adapter hands to ingest: batches of raw node and edge rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+RAW_EDGE_SCHEMA = pa.schema(
+    [
+        ("source", pa.string()),
+        ("row", pa.int64()),
+        ("head_type", pa.string()),
+        ("head_id", pa.string()),
+        ("relation", pa.string()),
+        ("tail_type", pa.string()),
+        ("tail_id", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class RawNode:
+    """One node as the source has it; nothing is cleaned yet.
+
+    Attributes:
+        source: file name, for error messages and quarantine rows.
+        row: 1-based line or row number in it.
+        node_type, external_id: the key; None or empty is quarantined.
+        fields: field name -> raw value (any JSON-like value); a missing key equals an empty field.
+    """
+
+    source: str
+    row: int
+    node_type: str | None
+    external_id: str | None
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+class SourceAdapter(Protocol):
+    """Reads one kind of source. Constructed from ``source.args`` of a spec; constructing reads nothing."""
+
+    def files(self) -> list[Path]:
+        """All files the content depends on. Raises FileNotFoundError naming what is absent."""
+        ...
+
+    def nodes(self) -> Iterator[RawNode]:
+        """Every node row, in any order."""
+        ...
+
+    def edges(self) -> Iterator[pa.RecordBatch]:
+        """Every edge row in batches of ``RAW_EDGE_SCHEMA``, in any order."""
+        ...

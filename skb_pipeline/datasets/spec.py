@@ -1,0 +1,286 @@
+"""``DatasetSpec``: everything the pipeline must be told about one SKB, as a YAML file.
+
+Field by field it is explained in ``docs/add-a-dataset.md``. Models are frozen and refuse unknown keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from skb_pipeline.storage.paths import check_dataset_name
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Shape(StrEnum):
+    """Declared shape of a field; ingest coerces to it and counts every coercion."""
+
+    TEXT = "text"
+    TEXTS = "texts"
+    INTEGER = "integer"
+    NUMBER = "number"
+
+
+class FieldSpec(_Model):
+    """One field of a node type. In YAML a bare shape (``definition: text``) is enough."""
+
+    shape: Shape
+    html: bool = False
+    """Values are HTML: tags are removed and entities resolved at ingest."""
+
+
+class NodeTypeSpec(_Model):
+    """Fields of one node type and how its documents are built."""
+
+    fields: dict[str, FieldSpec]
+    name_field: str
+    alias_field: str | None = None
+    document: list[str] = Field(min_length=1)
+    """Fields that make up the document, in this order. The name must be among them."""
+    plural: str | None = None
+    """Plural used when questions are worded; default is the type's name with an s."""
+
+    @field_validator("fields", mode="before")
+    @classmethod
+    def _bare_shape(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {k: {"shape": v} if isinstance(v, str) else v for k, v in value.items()}
+        return value
+
+    @model_validator(mode="after")
+    def _names_known(self) -> Self:
+        for what, name in [("name_field", self.name_field), ("alias_field", self.alias_field)]:
+            if name is not None and name not in self.fields:
+                raise ValueError(f"{what} {name!r} is not one of the declared fields {sorted(self.fields)}")
+        if self.fields[self.name_field].shape is not Shape.TEXT:
+            raise ValueError(f"name_field {self.name_field!r} must have the shape text")
+        unknown = [f for f in self.document if f not in self.fields]
+        if unknown or len(set(self.document)) != len(self.document):
+            raise ValueError(f"document must list declared fields once each; unknown or repeated: {unknown}")
+        if self.name_field not in self.document:
+            raise ValueError(f"document must contain the name field {self.name_field!r}")
+        return self
+
+
+class Triple(NamedTuple):
+    """An allowed (head type, relation, tail type)."""
+
+    head: str
+    relation: str
+    tail: str
+
+
+class RelationSpec(_Model):
+    """One allowed triple. The same relation name may occur with several pairs of types."""
+
+    name: str = Field(min_length=1)
+    head: str
+    tail: str
+    symmetric: bool = False
+    """A reciprocal pair (a, r, b), (b, r, a) is one edge; otherwise both are kept."""
+    head_label: str | None = None
+    """Heading of the neighbours in the head's document; default: the relation's name."""
+    tail_label: str | None = None
+    """Heading of the neighbours in the tail's document; default: the relation's name."""
+
+    @property
+    def triple(self) -> Triple:
+        """The triple without settings."""
+        return Triple(self.head, self.name, self.tail)
+
+
+class SourceSpec(_Model):
+    """Which adapter reads the source files, and its arguments (the adapter checks them)."""
+
+    adapter: str
+    args: dict[str, Any] = Field(default_factory=dict)
+    max_bad_edge_rate: float = Field(default=0.05, ge=0, le=1)
+    """The load fails when a larger share of edges is quarantined."""
+    max_bad_node_rate: float = Field(default=0.05, ge=0, le=1)
+    """The load fails when a larger share of node rows is quarantined."""
+
+
+class DocumentSpec(_Model):
+    """How node documents are built."""
+
+    relations: bool = True
+    """Add one line per relation with names of neighbours."""
+    neighbours: int = Field(default=10, ge=1)
+    """Names per relation, in canonical order; the rest is counted as ``(+n more)``."""
+
+
+class LexicalSpec(_Model):
+    """BM25 (see ``retrieval.lexical``)."""
+
+    method: Literal["lucene", "robertson", "atire", "bm25l", "bm25+"] = "lucene"
+    k1: float = Field(default=1.2, ge=0)
+    b: float = Field(default=0.75, ge=0, le=1)
+    stopwords: Literal["en", "none"] = "en"
+
+
+class EncoderSpec(_Model):
+    """The sentence encoder of the dense branch.
+
+    ``model`` is a Hugging Face id, a folder, or ``package:NAME`` for a model that a Python package carries
+    (the package offers ``get_model_path()``).
+    """
+
+    model: str
+    revision: str | None = None
+    max_length: int = Field(default=256, ge=8)
+    batch_size: int = Field(default=32, ge=1)
+    query_prefix: str = ""
+    document_prefix: str = ""
+
+
+class Phrasing(_Model):
+    """Surface forms of one triple seen from its target: predicates such as ``shows {x}``.
+
+    Subject is the target in the singular; ``{x}`` stands for the other end. ``held_out`` forms are used for
+    test questions only. ``keywords`` are used in keyword style (``{x}`` again).
+    """
+
+    relation: str
+    target: str
+    anchor: str
+    forms: list[str] = Field(min_length=1)
+    held_out: list[str] = Field(default_factory=list)
+    keywords: list[str] = Field(default_factory=list)
+
+    @field_validator("forms", "held_out", "keywords")
+    @classmethod
+    def _one_slot(cls, value: list[str]) -> list[str]:
+        bad = [form for form in value if form.count("{x}") != 1]
+        if bad:
+            raise ValueError(f"each form needs {{x}} exactly once; wrong: {bad}")
+        return value
+
+
+class QuestionSpec(_Model):
+    """Questions with exact answers, made from the SKB (see ``docs/questions.md``)."""
+
+    seed: int = 13
+    per_template: int = Field(default=60, ge=1)
+    """Upper bound on the expected number of gold nodes drawn per template."""
+    max_answers: int = Field(default=20, ge=1)
+    alias_share: float = Field(default=0.3, ge=0, le=1)
+    keyword_share: float = Field(default=0.25, ge=0, le=1)
+    text_condition_share: float = Field(default=0.3, ge=0, le=1)
+    held_out_share: float = Field(default=0.5, ge=0, le=1)
+    """Share of test questions worded with held-out forms."""
+    split: dict[Literal["train", "val", "test"], float] = Field(
+        default_factory=lambda: {"train": 0.5, "val": 0.2, "test": 0.3}
+    )
+    phrasings: list[Phrasing] = Field(default_factory=list)
+
+    @field_validator("split")
+    @classmethod
+    def _sums_to_one(cls, value: dict[str, float]) -> dict[str, float]:
+        if set(value) != {"train", "val", "test"} or abs(sum(value.values()) - 1) > 1e-9 or min(value.values()) < 0:
+            raise ValueError("split needs train, val and test shares that are not negative and sum to 1")
+        return value
+
+
+class PlannerSpec(_Model):
+    """Hints for planners: words a person uses for a type or a relation."""
+
+    type_words: dict[str, list[str]] = Field(default_factory=dict)
+    relation_words: dict[str, list[str]] = Field(default_factory=dict)
+
+
+class FusionSpec(_Model):
+    """Static reciprocal rank fusion: weight of the graph ranking and the rank constant."""
+
+    weight: float = Field(default=0.5, ge=0, le=1)
+    k: int = Field(default=60, ge=0)
+
+
+class RetrievalSpec(_Model):
+    """Depths of rankings."""
+
+    depth: int = Field(default=1000, ge=1)
+    """Rows kept per query in a first-stage ranking."""
+
+
+class EvaluationSpec(_Model):
+    """Bootstrap settings of the metric table."""
+
+    bootstrap_samples: int = Field(default=2000, ge=100)
+    seed: int = 20
+
+
+class DatasetSpec(_Model):
+    """One dataset. See the module docstring."""
+
+    name: str
+    description: str
+    version: str | None = None
+    citation: str | None = None
+    licence: str | None = None
+    source: SourceSpec
+    node_types: dict[str, NodeTypeSpec] = Field(min_length=1)
+    relations: list[RelationSpec] = Field(min_length=1)
+    candidates: list[str] = Field(default_factory=list)
+    """Node types that can be answers; empty means all."""
+    documents: DocumentSpec = DocumentSpec()
+    lexical: LexicalSpec = LexicalSpec()
+    encoder: EncoderSpec
+    retrieval: RetrievalSpec = RetrievalSpec()
+    questions: QuestionSpec = QuestionSpec()
+    planner: PlannerSpec = PlannerSpec()
+    fusion: FusionSpec = FusionSpec()
+    evaluation: EvaluationSpec = EvaluationSpec()
+
+    @field_validator("name")
+    @classmethod
+    def _safe_name(cls, value: str) -> str:
+        return check_dataset_name(value)
+
+    @model_validator(mode="after")
+    def _types_known(self) -> Self:
+        known = set(self.node_types)
+        for i, relation in enumerate(self.relations):
+            for end in (relation.head, relation.tail):
+                if end not in known:
+                    raise ValueError(f"relations.{i} ({relation.name!r}): type {end!r} is not in node_types")
+            if relation.symmetric and relation.head != relation.tail:
+                raise ValueError(f"relations.{i} ({relation.name!r}): only a relation within one type is symmetric")
+        triples = [r.triple for r in self.relations]
+        if len(set(triples)) != len(triples):
+            raise ValueError("relations: the same triple is declared twice")
+        for type_name in self.candidates:
+            if type_name not in known:
+                raise ValueError(f"candidates: type {type_name!r} is not in node_types")
+        names = {r.name for r in self.relations}
+        for i, p in enumerate(self.questions.phrasings):
+            ends = {(p.target, p.relation, p.anchor), (p.anchor, p.relation, p.target)}
+            if not ends & set(triples):
+                raise ValueError(f"questions.phrasings.{i}: no triple joins {p.target!r}, {p.relation!r}, {p.anchor!r}")
+        for key in self.planner.relation_words:
+            if key not in names:
+                raise ValueError(f"planner.relation_words: relation {key!r} is not declared")
+        for key in self.planner.type_words:
+            if key not in known:
+                raise ValueError(f"planner.type_words: type {key!r} is not in node_types")
+        return self
+
+    @property
+    def triples(self) -> list[Triple]:
+        """All allowed triples, in declared order."""
+        return [r.triple for r in self.relations]
+
+    @property
+    def candidate_types(self) -> list[str]:
+        """Types of possible answers, in declared order."""
+        return list(self.candidates or self.node_types)
+
+    def section(self, *names: str) -> dict[str, Any]:
+        """The named top-level sections as plain JSON values: what a step declares to depend on."""
+        dumped = self.model_dump(mode="json")
+        return {name: dumped[name] for name in names}

@@ -1,0 +1,1 @@
+"""Query plans: schema, validation and the engines that write them."""

@@ -1,0 +1,94 @@
+"""The plan: anchors, hops and a target, as one JSON object per question (GRASP, Stage 1).
+
+Our one extension is ``negated`` on a hop. Meaning of a plan: ``docs/plans.md``.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+TARGET = "T"
+"""The variable whose bindings are the answers."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class MatchMode(StrEnum):
+    """What an anchor's text is compared with: names and aliases, or whole documents."""
+
+    NAME = "name"
+    DOC = "doc"
+
+
+class RiskLevel(StrEnum):
+    """How far the planner trusts its own plan, from not at all to fully."""
+
+    NO_TRADE = "no_trade"
+    WEAK = "weak"
+    NORMAL = "normal"
+    AGGRESSIVE = "aggressive"
+
+
+class Anchor(_Model):
+    """A variable bound to the nodes of type ``label`` that ``text`` is linked to."""
+
+    var: str = Field(min_length=1)
+    text: str = Field(min_length=1)
+    label: str
+    match_mode: MatchMode = MatchMode.NAME
+
+
+class Hop(_Model):
+    """An edge of relation ``rel`` between two variables, in either direction."""
+
+    from_var: str = Field(alias="from", min_length=1)
+    rel: str
+    to_var: str = Field(min_length=1)
+    to_label: str
+    negated: bool = False
+
+
+class Target(_Model):
+    """The answers: nodes of one of ``labels`` (empty: every candidate type), ranked by ``relevance_text``."""
+
+    var: Literal["T"] = "T"
+    labels: list[str] = Field(default_factory=list)
+    relevance_text: str = ""
+
+
+class Plan(_Model):
+    """One question's plan. ``model_dump(mode="json", by_alias=True)`` gives the JSON form."""
+
+    anchors: list[Anchor] = Field(default_factory=list)
+    hops: list[Hop] = Field(default_factory=list)
+    target: Target = Target()
+    risk_level: RiskLevel = RiskLevel.NORMAL
+    retrieval_mode: Literal["doc_search", "graph_filter_doc", "graph_expand", "graph_strict", "skip"] | None = None
+
+
+class PlanStatus(StrEnum):
+    """Outcome of validation."""
+
+    VALID = "valid"
+    DEGRADED = "degraded"
+    FALLBACK = "fallback"
+
+
+class Dropped(_Model):
+    """A part of a plan that is not executed, and why."""
+
+    part: str
+    reason: str
+
+
+class ValidatedPlan(_Model):
+    """A plan an engine may execute (``plan`` is None for the text-only fallback), with what was dropped."""
+
+    status: PlanStatus
+    plan: Plan | None
+    dropped: list[Dropped] = Field(default_factory=list)

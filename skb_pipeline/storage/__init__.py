@@ -1,0 +1,1 @@
+"""Everything that touches the disk: paths, atomic writes, artefacts with manifests, content hashes, DuckDB."""
