@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -41,7 +43,12 @@ class RawNode:
 
 
 class SourceAdapter(Protocol):
-    """Reads one kind of source. Constructed from ``source.args`` of a spec; constructing reads nothing."""
+    """Reads one kind of source. Constructed from ``source.args`` of a spec; constructing reads nothing.
+
+    ``out_of_scope`` counts, by reason, rows that are no part of the graph by the adapter's documented rules.
+    """
+
+    out_of_scope: Counter[str]
 
     def files(self) -> list[Path]:
         """All files the content depends on. Raises FileNotFoundError naming what is absent."""
@@ -54,3 +61,16 @@ class SourceAdapter(Protocol):
     def edges(self) -> Iterator[pa.RecordBatch]:
         """Every edge row in batches of ``RAW_EDGE_SCHEMA``, in any order."""
         ...
+
+
+def edge_batches(
+    rows: Iterable[tuple[str, int, str, str, str, str, str]], size: int = 100_000
+) -> Iterator[pa.RecordBatch]:
+    """Group edge rows (in the column order of ``RAW_EDGE_SCHEMA``) into record batches."""
+    rows = iter(rows)
+    while chunk := list(islice(rows, size)):
+        columns = [
+            pa.array(column, type=f.type)
+            for column, f in zip(zip(*chunk, strict=True), RAW_EDGE_SCHEMA, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=RAW_EDGE_SCHEMA)

@@ -182,7 +182,11 @@ class QuestionSpec(_Model):
     @field_validator("split")
     @classmethod
     def _sums_to_one(cls, value: dict[str, float]) -> dict[str, float]:
-        if set(value) != {"train", "val", "test"} or abs(sum(value.values()) - 1) > 1e-9 or min(value.values()) < 0:
+        if (
+            set(value) != {"train", "val", "test"}
+            or abs(sum(value.values()) - 1) > 1e-9
+            or min(value.values()) < 0
+        ):
             raise ValueError("split needs train, val and test shares that are not negative and sum to 1")
         return value
 
@@ -250,7 +254,9 @@ class DatasetSpec(_Model):
                 if end not in known:
                     raise ValueError(f"relations.{i} ({relation.name!r}): type {end!r} is not in node_types")
             if relation.symmetric and relation.head != relation.tail:
-                raise ValueError(f"relations.{i} ({relation.name!r}): only a relation within one type is symmetric")
+                raise ValueError(
+                    f"relations.{i} ({relation.name!r}): only a relation within one type is symmetric"
+                )
         triples = [r.triple for r in self.relations]
         if len(set(triples)) != len(triples):
             raise ValueError("relations: the same triple is declared twice")
@@ -261,7 +267,9 @@ class DatasetSpec(_Model):
         for i, p in enumerate(self.questions.phrasings):
             ends = {(p.target, p.relation, p.anchor), (p.anchor, p.relation, p.target)}
             if not ends & set(triples):
-                raise ValueError(f"questions.phrasings.{i}: no triple joins {p.target!r}, {p.relation!r}, {p.anchor!r}")
+                raise ValueError(
+                    f"questions.phrasings.{i}: no triple joins {p.target!r}, {p.relation!r}, {p.anchor!r}"
+                )
         for key in self.planner.relation_words:
             if key not in names:
                 raise ValueError(f"planner.relation_words: relation {key!r} is not declared")

@@ -68,7 +68,9 @@ class Plan(_Model):
     hops: list[Hop] = Field(default_factory=list)
     target: Target = Target()
     risk_level: RiskLevel = RiskLevel.NORMAL
-    retrieval_mode: Literal["doc_search", "graph_filter_doc", "graph_expand", "graph_strict", "skip"] | None = None
+    retrieval_mode: (
+        Literal["doc_search", "graph_filter_doc", "graph_expand", "graph_strict", "skip"] | None
+    ) = None
 
 
 class PlanStatus(StrEnum):

@@ -1,0 +1,31 @@
+"""Source adapters by name. An adapter is a class with a pydantic model ``Args``; see ``datasets.records``."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+from skb_pipeline.datasets.loading import SpecError
+from skb_pipeline.datasets.records import SourceAdapter
+from skb_pipeline.datasets.sources.hpo import HpoSource
+from skb_pipeline.datasets.spec import DatasetSpec
+
+ADAPTERS = {"hpo": HpoSource}
+
+
+def open_source(spec: DatasetSpec) -> SourceAdapter:
+    """The adapter a spec names, with its arguments checked. Reads no file yet.
+
+    Raises:
+        SpecError: unknown adapter, or arguments it does not take.
+    """
+    adapter = ADAPTERS.get(spec.source.adapter)
+    if adapter is None:
+        raise SpecError(
+            f"dataset {spec.name!r}: source.adapter: {spec.source.adapter!r} is unknown; known: {sorted(ADAPTERS)}"
+        )
+    try:
+        args = adapter.Args.model_validate(spec.source.args)
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise SpecError(f"dataset {spec.name!r}: source.args: {faults}") from error
+    return adapter(args)

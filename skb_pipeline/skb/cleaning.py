@@ -1,0 +1,152 @@
+"""The one cleaning step for all text that enters an SKB, and the coercion of raw values to declared shapes.
+
+Every change is counted under a readable name, so that a load report can say what happened to the source.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any
+
+from skb_pipeline.datasets.spec import FieldSpec, Shape
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_BLOCK_TAGS = {
+    "br",
+    "p",
+    "div",
+    "li",
+    "ul",
+    "ol",
+    "tr",
+    "td",
+    "th",
+    "table",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+}
+_SILENT_TAGS = {"script", "style"}
+
+FieldValue = str | list[str] | int | float
+
+
+def clean_text(text: str, counts: Counter[str] | None = None) -> str:
+    """Make ``text`` storable everywhere: valid surrogate pairs joined, lone ones replaced by U+FFFD, NUL removed,
+    Unicode NFC, blanks at both ends removed. Nothing else is touched.
+    """
+    counts = Counter() if counts is None else counts
+    if _SURROGATE.search(text):
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        counts["surrogate_replaced"] += 1
+    if "\x00" in text:
+        text = text.replace("\x00", "")
+        counts["nul_removed"] += 1
+    if not unicodedata.is_normalized("NFC", text):
+        text = unicodedata.normalize("NFC", text)
+        counts["nfc_normalised"] += 1
+    return text.strip()
+
+
+def strip_html(text: str) -> str:
+    """Text of an HTML fragment: entities resolved, tags removed, block tags become one blank, scripts are dropped.
+
+    A ``<`` that opens no tag (``p < 0.05``) stays.
+    """
+    parser = _TextOfHtml()
+    parser.feed(text)
+    parser.close()
+    return re.sub(r"[ \t]+", " ", "".join(parser.parts)).strip()
+
+
+class _TextOfHtml(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.parts: list[str] = []
+        self._silent = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._silent += tag in _SILENT_TAGS
+        if tag in _BLOCK_TAGS:
+            self.parts.append(" ")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in _BLOCK_TAGS:
+            self.parts.append(" ")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._silent -= tag in _SILENT_TAGS and self._silent > 0
+        if tag in _BLOCK_TAGS:
+            self.parts.append(" ")
+
+    def handle_data(self, data: str) -> None:
+        if not self._silent:
+            self.parts.append(data)
+
+
+def coerce(value: Any, field: FieldSpec, counts: Counter[str]) -> FieldValue | None:
+    """Turn a raw value into its declared shape; None means missing.
+
+    Scalars become one-item lists where a list is declared, nested lists are flattened, nulls and empty texts are
+    dropped. What does not fit (an object as text, words as a number) becomes None. Each of these is counted.
+    """
+    texts = [t for t in (_as_text(item, field, counts) for item in _flatten(value, counts)) if t]
+    if field.shape is Shape.TEXTS:
+        if texts and not isinstance(value, list | tuple):
+            counts["scalar_to_list"] += 1
+        return texts or None
+    if not texts:
+        return None
+    if len(texts) > 1:
+        if field.shape is not Shape.TEXT:
+            counts["list_is_no_number"] += 1
+            return None
+        counts["list_joined_to_text"] += 1
+    if field.shape is Shape.TEXT:
+        return "; ".join(texts)
+    return _as_number(texts[0], field.shape, counts)
+
+
+def _flatten(value: Any, counts: Counter[str]) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for item in value:
+            if isinstance(item, list | tuple):
+                counts["nested_list_flattened"] += 1
+            if item is None:
+                counts["null_in_list_dropped"] += 1
+            yield from _flatten(item, counts)
+    elif value is not None:
+        yield value
+
+
+def _as_text(item: Any, field: FieldSpec, counts: Counter[str]) -> str | None:
+    if isinstance(item, str):
+        text = clean_text(item, counts)
+        return strip_html(text) if field.html else text
+    if isinstance(item, bool):
+        return "true" if item else "false"
+    if isinstance(item, int):
+        return str(item)
+    if isinstance(item, float):
+        return repr(item) if math.isfinite(item) else None
+    counts["object_is_no_text"] += 1
+    return None
+
+
+def _as_number(text: str, shape: Shape, counts: Counter[str]) -> int | float | None:
+    if shape is Shape.INTEGER and _INTEGER.fullmatch(text):
+        return int(text)
+    if shape is Shape.NUMBER and _NUMBER.fullmatch(text) and math.isfinite(float(text)):
+        return float(text)
+    counts["unparseable_number"] += 1
+    return None
