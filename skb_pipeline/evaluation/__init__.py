@@ -1,0 +1,1 @@
+"""Metrics of rankings, their intervals and differences, slices of the questions, and the tables made of them."""
