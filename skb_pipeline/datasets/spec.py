@@ -142,8 +142,9 @@ class EncoderSpec(_Model):
 class Phrasing(_Model):
     """Surface forms of one triple seen from its target: predicates such as ``shows {x}``.
 
-    Subject is the target in the singular; ``{x}`` stands for the other end. ``held_out`` forms are used for
-    test questions only. ``keywords`` are used in keyword style (``{x}`` again).
+    Subject is the target in the singular; ``{x}`` stands for the other end: a name, or a clause such as ``a gene
+    that ...`` (a form that ends with ``{x}`` is preferred then). ``held_out`` forms are used for test questions
+    only. ``keywords`` stand behind the target's noun in keyword style: ``with {x}``.
     """
 
     relation: str
@@ -161,6 +162,13 @@ class Phrasing(_Model):
             raise ValueError(f"each form needs {{x}} exactly once; wrong: {bad}")
         return value
 
+    @model_validator(mode="after")
+    def _held_out_unseen(self) -> Self:
+        both = sorted(set(self.forms) & set(self.held_out))
+        if both:
+            raise ValueError(f"held_out forms must not be among the known forms; in both: {both}")
+        return self
+
 
 class QuestionSpec(_Model):
     """Questions with exact answers, made from the SKB (see ``docs/questions.md``)."""
@@ -174,20 +182,23 @@ class QuestionSpec(_Model):
     text_condition_share: float = Field(default=0.3, ge=0, le=1)
     held_out_share: float = Field(default=0.5, ge=0, le=1)
     """Share of test questions worded with held-out forms."""
-    split: dict[Literal["train", "val", "test"], float] = Field(
-        default_factory=lambda: {"train": 0.5, "val": 0.2, "test": 0.3}
-    )
+    split: dict[str, float] = Field(default_factory=lambda: {"train": 0.5, "val": 0.2, "test": 0.3})
     phrasings: list[Phrasing] = Field(default_factory=list)
 
     @field_validator("split")
     @classmethod
     def _sums_to_one(cls, value: dict[str, float]) -> dict[str, float]:
-        if (
-            set(value) != {"train", "val", "test"}
-            or abs(sum(value.values()) - 1) > 1e-9
-            or min(value.values()) < 0
-        ):
+        if set(value) != {"train", "val", "test"} or abs(sum(value.values()) - 1) > 1e-9 or min(value.values()) < 0:
             raise ValueError("split needs train, val and test shares that are not negative and sum to 1")
+        return value
+
+    @field_validator("phrasings")
+    @classmethod
+    def _phrased_once(cls, value: list[Phrasing]) -> list[Phrasing]:
+        keys = [(p.target, p.relation, p.anchor) for p in value]
+        twice = sorted({key for key in keys if keys.count(key) > 1})
+        if twice:
+            raise ValueError(f"phrasings given twice for (target, relation, anchor): {twice}")
         return value
 
 
@@ -254,9 +265,7 @@ class DatasetSpec(_Model):
                 if end not in known:
                     raise ValueError(f"relations.{i} ({relation.name!r}): type {end!r} is not in node_types")
             if relation.symmetric and relation.head != relation.tail:
-                raise ValueError(
-                    f"relations.{i} ({relation.name!r}): only a relation within one type is symmetric"
-                )
+                raise ValueError(f"relations.{i} ({relation.name!r}): only a relation within one type is symmetric")
         triples = [r.triple for r in self.relations]
         if len(set(triples)) != len(triples):
             raise ValueError("relations: the same triple is declared twice")
@@ -267,9 +276,7 @@ class DatasetSpec(_Model):
         for i, p in enumerate(self.questions.phrasings):
             ends = {(p.target, p.relation, p.anchor), (p.anchor, p.relation, p.target)}
             if not ends & set(triples):
-                raise ValueError(
-                    f"questions.phrasings.{i}: no triple joins {p.target!r}, {p.relation!r}, {p.anchor!r}"
-                )
+                raise ValueError(f"questions.phrasings.{i}: no triple joins {p.target!r}, {p.relation!r}, {p.anchor!r}")
         for key in self.planner.relation_words:
             if key not in names:
                 raise ValueError(f"planner.relation_words: relation {key!r} is not declared")

@@ -68,9 +68,7 @@ class Plan(_Model):
     hops: list[Hop] = Field(default_factory=list)
     target: Target = Target()
     risk_level: RiskLevel = RiskLevel.NORMAL
-    retrieval_mode: (
-        Literal["doc_search", "graph_filter_doc", "graph_expand", "graph_strict", "skip"] | None
-    ) = None
+    retrieval_mode: Literal["doc_search", "graph_filter_doc", "graph_expand", "graph_strict", "skip"] | None = None
 
 
 class PlanStatus(StrEnum):
@@ -81,8 +79,12 @@ class PlanStatus(StrEnum):
     FALLBACK = "fallback"
 
 
+NOT_EXECUTED = "not executed: the plan is not usable as a whole"
+"""Reason given for parts of a fallback that have no fault of their own."""
+
+
 class Dropped(_Model):
-    """A part of a plan that is not executed, and why."""
+    """A part of a plan that is not executed (``hops[1].rel``), and why."""
 
     part: str
     reason: str
@@ -94,3 +96,8 @@ class ValidatedPlan(_Model):
     status: PlanStatus
     plan: Plan | None
     dropped: list[Dropped] = Field(default_factory=list)
+
+    @property
+    def faults(self) -> list[Dropped]:
+        """``dropped`` without the parts that only share the fate of a faulty plan: what a planner should mend."""
+        return [part for part in self.dropped if part.reason != NOT_EXECUTED]

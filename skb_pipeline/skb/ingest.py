@@ -146,7 +146,7 @@ def _clean_node(
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"source": node.source, "row": node.row, "reason": None, "aliases": [], "raw": None}
     row["external_id"] = clean_text(str(node.external_id), cleaned) if node.external_id is not None else ""
-    row["node_type"] = node.node_type
+    row["node_type"] = clean_text(str(node.node_type), cleaned) if node.node_type is not None else None
     node_type = spec.node_types.get(node.node_type or "")
     if node_type is None:
         row["reason"] = f"node type {node.node_type!r} is not declared"
@@ -189,7 +189,7 @@ def _aliases(node_type: NodeTypeSpec, values: dict[str, Any]) -> list[str]:
 
 
 def _safe_json(value: Any) -> str:
-    return clean_text(json.dumps(value, ensure_ascii=True, sort_keys=True, default=str))
+    return clean_text(json.dumps(value, ensure_ascii=False, sort_keys=True, default=str))
 
 
 def _store_nodes(con: duckdb.DuckDBPyConnection, previous: Path | None, report: LoadReport) -> None:
@@ -245,7 +245,9 @@ def _give_ids(con: duckdb.DuckDBPyConnection, previous: Path | None) -> None:
     con.execute("""
         CREATE TEMP TABLE canonical_keys AS
         WITH keys AS (SELECT node_type, external_id FROM node_keys WHERE variants = 1),
-             kind AS (SELECT coalesce(bool_and(regexp_full_match(external_id, '-?[0-9]{1,37}')), false) AS numeric FROM keys)
+             kind AS (
+                 SELECT coalesce(bool_and(regexp_full_match(external_id, '-?[0-9]{1,37}')), false) AS numeric FROM keys
+             )
         SELECT node_type, external_id, row_number() OVER (
             ORDER BY CASE WHEN kind.numeric THEN try_cast(external_id AS HUGEINT) END, external_id, node_type
         ) - 1 AS canonical

@@ -131,8 +131,11 @@ class ArtifactStore:
 
     def current(self, dataset: str, asset: str) -> Artifact | None:
         """The version readers should use, or None if there is none."""
-        pointer = self._pointer(dataset, asset)
-        return self._load(self.folder(dataset, asset) / pointer["version"]) if pointer else None
+        pointer = self.folder(dataset, asset) / CURRENT
+        if not pointer.is_file():
+            return None
+        path = pointer.parent / json.loads(pointer.read_text())["version"]
+        return Artifact(path, json.loads((path / MANIFEST).read_text()))
 
     def require(self, dataset: str, asset: str) -> Artifact:
         """Like :meth:`current`, but a missing artefact is an error that says how to make it.
@@ -149,17 +152,9 @@ class ArtifactStore:
         return found
 
     def find(self, recipe: Recipe) -> Artifact | None:
-        """A kept version (current or previous) made from exactly this recipe, or None."""
-        pointer = self._pointer(recipe.dataset, recipe.asset)
-        for version in (pointer or {}).values():
-            found = self._load(self.folder(recipe.dataset, recipe.asset) / version) if version else None
-            if found is not None and found.manifest["recipe_key"] == recipe.key():
-                return found
-        return None
-
-    def adopt(self, recipe: Recipe, artifact: Artifact) -> None:
-        """Make a kept version current again (a source that returned to an earlier content)."""
-        self._switch(self.folder(recipe.dataset, recipe.asset), artifact.path.name)
+        """The current version if it was made from exactly this recipe, else None."""
+        found = self.current(recipe.dataset, recipe.asset)
+        return found if found is not None and found.manifest["recipe_key"] == recipe.key() else None
 
     @contextmanager
     def write(self, recipe: Recipe, run_id: str | None = None) -> Iterator[Draft]:
@@ -206,14 +201,6 @@ class ArtifactStore:
                     shutil.rmtree(version)
                     removed.append(version)
         return removed
-
-    def _pointer(self, dataset: str, asset: str) -> dict[str, str | None] | None:
-        path = self.folder(dataset, asset) / CURRENT
-        return json.loads(path.read_text()) if path.is_file() else None
-
-    def _load(self, path: Path) -> Artifact | None:
-        manifest = path / MANIFEST
-        return Artifact(path, json.loads(manifest.read_text())) if manifest.is_file() else None
 
     def _switch(self, folder: Path, version: str) -> None:
         path = folder / CURRENT

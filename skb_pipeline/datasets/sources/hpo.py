@@ -26,6 +26,7 @@ OBO, HPOA, GENES = "hp.obo", "phenotype.hpoa", "genes_to_phenotype.txt"
 PHENOTYPIC_ABNORMALITY = "HP:0000118"
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(.)")
+_ESCAPED = {"n": "\n", "t": "\t", "W": " "}
 
 
 class HpoArgs(BaseModel):
@@ -267,9 +268,9 @@ def _read_tag(term: _Term, row: int, tag: str, value: str) -> None:
         case "id":
             term.id = value
         case "name":
-            term.name = value
+            term.name = _unescape(value)
         case "comment":
-            term.comment = _ESCAPE.sub(r"\1", value)
+            term.comment = _unescape(value)
         case "def":
             term.definition = _quoted(value, row)
         case "synonym":
@@ -282,11 +283,16 @@ def _read_tag(term: _Term, row: int, tag: str, value: str) -> None:
             term.obsolete = value == "true"
 
 
+def _unescape(value: str) -> str:
+    """OBO 1.2 escapes: ``\\n``, ``\\t`` and ``\\W`` are three blanks, any other character is itself."""
+    return _ESCAPE.sub(lambda m: _ESCAPED.get(m.group(1), m.group(1)), value)
+
+
 def _quoted(value: str, row: int) -> str:
     found = _QUOTED.match(value)
     if found is None:
         raise ValueError(f"{OBO}:{row}: a quoted text was expected: {value[:60]!r}")
-    return _ESCAPE.sub(r"\1", found.group(1))
+    return _unescape(found.group(1))
 
 
 def _read_tsv(path: Path, columns: Iterable[str]) -> Iterator[tuple[int, list[str]]]:

@@ -1,0 +1,1 @@
+"""One module per stage; each asset reads its inputs, calls one library function and writes one artefact."""

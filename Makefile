@@ -1,0 +1,41 @@
+# Two commands matter: `make demo` (set up, run the main job, print the table) and `make test` (set up, run the tests).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt
+
+.PHONY: demo test ui lint bench clean
+
+demo: $(VENV)/.demo
+	$(BIN)/skb-pipeline run --dataset demo
+
+test: $(VENV)/.dev
+	$(BIN)/pytest
+
+ui: $(VENV)/.demo
+	$(BIN)/skb-pipeline ui
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev
+	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV) .skb
+
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(BIN)/pip pyproject.toml constraints.txt
+	@echo "Installing into $(VENV), a few minutes the first time ..."
+	$(PIP) -e '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/pip pyproject.toml constraints.txt
+	@echo "Installing into $(VENV), a few minutes the first time ..."
+	$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.demo

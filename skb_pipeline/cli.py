@@ -1,0 +1,267 @@
+"""The command line ``skb-pipeline``. Data goes to stdout, everything else to stderr; exit code 0 only on success."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+FORMATS = click.Choice(["table", "json", "csv"])
+Row = dict[str, Any]
+
+
+def main() -> None:
+    """Entry point."""
+    cli(prog_name="skb-pipeline")
+
+
+def _format_option(command: Callable[..., None]) -> Callable[..., None]:
+    return click.option("--format", "output", type=FORMATS, default="table", show_default=True)(command)
+
+
+def _readable_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """Turn errors a user can mend into one message and exit code 1; a bug keeps its traceback."""
+
+    @wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        from skb_pipeline.datasets.catalogue import UnknownDatasetError
+        from skb_pipeline.datasets.loading import SpecError
+        from skb_pipeline.orchestration.running import RunFailedError
+        from skb_pipeline.search import UnknownSystemError
+        from skb_pipeline.storage.artifacts import ArtifactMissingError, ManifestMismatchError
+        from skb_pipeline.storage.paths import UnsafeNameError
+
+        mendable = (UnknownDatasetError, SpecError, RunFailedError, ArtifactMissingError, ManifestMismatchError,
+                    UnsafeNameError, UnknownSystemError, FileNotFoundError)  # fmt: skip
+        try:
+            command(*args, **kwargs)
+        except mendable as error:
+            raise click.ClickException(str(error)) from error
+
+    return wrapped
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="skb-pipeline")
+def cli() -> None:
+    """Retrieval pipeline for semi-structured knowledge bases."""
+
+
+@cli.group()
+def dataset() -> None:
+    """Datasets of the catalogue."""
+
+
+@dataset.command("list")
+@_format_option
+@_readable_errors
+def dataset_list(output: str) -> None:
+    """Names of all datasets, built-in and your own."""
+    from skb_pipeline.datasets.catalogue import spec_files
+
+    rows = [{"name": name, "spec": _shown_path(path)} for name, path in spec_files().items()]
+    _print_rows(rows, ["name", "spec"], output)
+
+
+@dataset.command("show")
+@click.argument("name")
+@_readable_errors
+def dataset_show(name: str) -> None:
+    """Print a dataset's spec in full, with defaults, as YAML."""
+    import yaml
+
+    from skb_pipeline.datasets.catalogue import get_spec
+
+    spec = get_spec(name).model_dump(mode="json", exclude_none=True)
+    click.echo(yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, width=100), nl=False)
+
+
+@dataset.command("check")
+@click.argument("name")
+@_readable_errors
+def dataset_check(name: str) -> None:
+    """Check a dataset's spec (a name of the catalogue, or a YAML file) and that its source files are there."""
+    from skb_pipeline.datasets.catalogue import get_spec
+    from skb_pipeline.datasets.loading import load_spec
+    from skb_pipeline.datasets.sources import open_source
+
+    spec = load_spec(Path(name)) if name.endswith((".yaml", ".yml")) else get_spec(name)
+    files = open_source(spec).files()
+    megabytes = sum(path.stat().st_size for path in files) / 1e6
+    click.echo(
+        f"{spec.name}: {len(spec.node_types)} node types, {len(spec.relations)} relations, "
+        f"{len(files)} source files ({megabytes:.1f} MB): all good"
+    )
+
+
+@cli.command()
+@click.option("--dataset", "name", required=True, help="Name of a dataset.")
+@click.option("--to", metavar="ASSET", help="Stop at this asset, such as skb/store; default: everything.")
+@click.option("--force", is_flag=True, help="Compute although nothing changed.")
+@_format_option
+@_readable_errors
+def run(name: str, to: str | None, force: bool, output: str) -> None:
+    """Materialise a dataset's assets, reusing what did not change, and print the metric table."""
+    from skb_pipeline.datasets.catalogue import get_spec
+    from skb_pipeline.orchestration.running import materialise, prepare_home
+
+    get_spec(name)
+    prepare_home()
+    _note(f"Materialising {name} …")
+    started = time.monotonic()
+    try:
+        outcomes = materialise(name, to=to, force=force)
+    except KeyError as error:
+        raise click.ClickException(str(error.args[0])) from error
+    _note(_stage_table(outcomes))
+    total = time.monotonic() - started
+    encoded = sum(int(o.metadata.get("texts encoded", 0)) for o in outcomes if not o.reused)
+    if all(o.reused for o in outcomes):
+        _note(f"Nothing changed: all {len(outcomes)} artefacts reused, none rewritten, no encoder call. {total:.0f} s")
+    else:
+        made = sum(not o.reused for o in outcomes)
+        _note(f"{made} artefacts made, {len(outcomes) - made} reused, {encoded} texts encoded. {total:.0f} s")
+    if any(o.asset == "evaluation/metrics" for o in outcomes):
+        _print_metrics(name, split="test", slice_name="all", output=output)
+        _note("\nAll numbers and how they were made: `make ui`, or `skb-pipeline ui`, then open http://127.0.0.1:3000")
+
+
+@cli.command()
+@click.option("--dataset", "name", required=True, help="Name of a dataset.")
+@click.option("--split", default="test", show_default=True, help="train, val, test or all (json and csv only).")
+@click.option("--slice", "slice_name", default="all", show_default=True, help="A slice, or `every` (json and csv).")
+@_format_option
+@_readable_errors
+def metrics(name: str, split: str, slice_name: str, output: str) -> None:
+    """Print the metric table of a dataset."""
+    _print_metrics(name, split=split, slice_name=slice_name, output=output)
+
+
+@cli.command()
+@click.option("--dataset", "name", required=True, help="Name of a dataset.")
+@click.option("--system", default="bm25", show_default=True, help="Which ranking: bm25 or dense.")
+@click.option("-k", default=10, show_default=True, type=click.IntRange(1, 1000), help="Number of hits.")
+@click.argument("question")
+@_format_option
+@_readable_errors
+def search(name: str, system: str, k: int, question: str, output: str) -> None:
+    """Rank the nodes of a dataset for one question."""
+    from skb_pipeline.search import SearchSession
+
+    with SearchSession.open(name) as session:
+        hits = session.search(question, system=system, k=k)
+    _print_rows(hits, ["rank", "external_id", "node_type", "name", "score"], output)
+
+
+@cli.command()
+@click.option("--dataset", "name", required=True, help="Name of a dataset.")
+@click.argument("asset", default="evaluation/metrics")
+@_readable_errors
+def lineage(name: str, asset: str) -> None:
+    """Print what an artefact was made from, back to the source files."""
+    from skb_pipeline.orchestration.lineage import explain
+    from skb_pipeline.workspace import Workspace
+
+    for line in explain(Workspace().store, name, asset):
+        click.echo(line)
+
+
+@cli.command()
+@click.option("--dataset", "name", required=True, help="Name of a dataset.")
+@_readable_errors
+def gc(name: str) -> None:
+    """Remove artefact versions older than the previous one, and leftovers of killed runs."""
+    from skb_pipeline.workspace import Workspace
+
+    removed = Workspace().store.collect_garbage(name)
+    _note(f"{len(removed)} old versions removed")
+
+
+@cli.command()
+@click.option("--port", default=3000, show_default=True, type=int)
+@click.option("--host", default="127.0.0.1", show_default=True)
+@_readable_errors
+def ui(port: int, host: str) -> None:
+    """Start Dagster's UI and daemon on the same home the command line uses."""
+    import dagster as dg
+
+    from skb_pipeline.orchestration.partitions import register_datasets
+    from skb_pipeline.orchestration.running import prepare_home
+
+    prepare_home()
+    with dg.DagsterInstance.get() as instance:
+        register_datasets(instance)
+    _note(f"Dagster starts on http://{host}:{port} (about half a minute); stop it with Ctrl-C")
+    command = [sys.executable, "-m", "dagster", "dev", "-m", "skb_pipeline.definitions", "-h", host, "-p", str(port)]
+    os.execv(sys.executable, command)
+
+
+def _print_metrics(name: str, *, split: str, slice_name: str, output: str) -> None:
+    from skb_pipeline.evaluation.tables import text_table
+    from skb_pipeline.storage.duck import connect
+    from skb_pipeline.workspace import METRICS_FILE, Workspace
+
+    path = Workspace().store.require(name, "evaluation/metrics").file(METRICS_FILE)
+    with connect(path, read_only=True) as con:
+        rows = con.execute("SELECT * FROM metrics").df()
+    if output == "table":
+        try:
+            click.echo(text_table(rows, split=split, slice=slice_name))
+        except ValueError as error:
+            raise click.ClickException(str(error)) from error
+        return
+    if split != "all":
+        rows = rows[rows["split"] == split]
+    if slice_name != "every":
+        rows = rows[rows["slice"] == slice_name]
+    columns = ["dataset", "system", "split", "slice", "metric", "value", "ci_low", "ci_high", "n_queries"]
+    _print_rows(rows[columns].to_dict("records"), columns, output)
+
+
+def _stage_table(outcomes: Sequence[Any]) -> str:
+    rows = [{"stage": o.asset, "seconds": f"{o.seconds:.1f}", "": "reused" if o.reused else ""} for o in outcomes]
+    rows.append({"stage": "total", "seconds": f"{sum(o.seconds for o in outcomes):.1f}", "": ""})
+    return _aligned(rows, ["stage", "seconds", ""])
+
+
+def _print_rows(rows: Sequence[Row], columns: Sequence[str], output: str) -> None:
+    if output == "json":
+        click.echo(json.dumps([{c: row[c] for c in columns} for row in rows], indent=1, ensure_ascii=False))
+    elif output == "csv":
+        buffer = io.StringIO()
+        writer = csv.DictWriter(buffer, columns, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        click.echo(buffer.getvalue(), nl=False)
+    else:
+        click.echo(_aligned(rows, columns))
+
+
+def _aligned(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    cells = [list(columns), *[[_cell(row[c]) for c in columns] for row in rows]]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def _note(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _shown_path(path: Path) -> str:
+    from skb_pipeline.storage.paths import project_root
+
+    root = project_root()
+    return str(path.relative_to(root)) if root and path.is_relative_to(root) else str(path)

@@ -1,0 +1,50 @@
+"""Stage ``catalog``: what the source files hold right now."""
+
+import hashlib
+from pathlib import Path
+
+import dagster as dg
+
+from skb_pipeline.datasets.sources import open_source
+from skb_pipeline.orchestration.resources import WorkspaceParam
+from skb_pipeline.orchestration.steps import Step, StepConfig, pipeline_asset
+from skb_pipeline.storage.artifacts import Draft, stable_hash
+
+CODE_VERSION = "1"
+
+
+@pipeline_asset("catalog/snapshot", deps=[], code_version=CODE_VERSION, kinds={"file"}, automatic=False)
+def snapshot(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig) -> dg.MaterializeResult:
+    """Fingerprint of a dataset's source files. Everything else is recomputed only when it changes.
+
+    Files are hashed byte by byte, so touching a file without changing it changes nothing.
+    """
+    dataset = context.partition_key
+    spec = workspace.spec(dataset)
+    paths = open_source(spec).files()
+    digests = {path.name: file_digest(path) for path in paths}
+    step = Step(context, workspace, config, code_version=CODE_VERSION, sections=["source"], config={"files": digests})
+
+    def build(draft: Draft) -> None:
+        sizes = {path.name: path.stat().st_size for path in paths}
+        draft.finish(
+            stable_hash([spec.section("source"), digests]),
+            {
+                "files": len(paths),
+                "bytes": sum(sizes.values()),
+                "file_digests": digests,
+                "file_sizes": sizes,
+                "about": spec.description,
+                "version": spec.version or "not stated",
+                "citation": spec.citation or "not stated",
+                "licence": spec.licence or "not stated",
+            },
+        )
+
+    return step.run(build)
+
+
+def file_digest(path: Path) -> str:
+    """sha256 (hex) of a file's bytes."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,117 @@
+"""Stage ``evaluation``: metrics per question and system, and the table people read."""
+
+import json
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+import pyarrow as pa
+
+from skb_pipeline.evaluation.metrics import METRICS, evaluate_ranking
+from skb_pipeline.evaluation.tables import difference_table, markdown_table, metric_table, write_duckdb
+from skb_pipeline.orchestration import types
+from skb_pipeline.orchestration.resources import WorkspaceParam
+from skb_pipeline.orchestration.steps import Step, StepConfig, pipeline_asset
+from skb_pipeline.storage.artifacts import Draft
+from skb_pipeline.storage.duck import connect, frame_hash
+from skb_pipeline.storage.frames import read_frame, write_frame
+from skb_pipeline.workspace import METRICS_FILE, QUERIES_FILE, QUERY_METRICS_FILE, RANKING_FILE, SKB_FILE
+
+CODE_VERSION = "1"
+SYSTEMS = ("bm25", "dense")
+"""Rankings that are evaluated, in the order of the table."""
+_QUERY_METRICS_SCHEMA = pa.schema(
+    [("query_id", pa.string()), ("split", pa.string()), *[(m, pa.float64()) for m in METRICS],
+     ("n_answers", pa.int64()), ("n_hits_listed", pa.int64())]
+)  # fmt: skip
+
+
+def _query_metrics_asset(system: str) -> dg.AssetsDefinition:
+    ranking = f"ranking/{system}"
+
+    @pipeline_asset(
+        f"evaluation/query_metrics_{system}",
+        deps=[ranking, "questions/queries", "skb/store"],
+        code_version=CODE_VERSION,
+        kinds={"parquet"},
+        description=f"Hit@1, Hit@5, Recall@20 and MRR of every question under the ranking `{system}`.",
+    )
+    def query_metrics_of_system(
+        context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig
+    ) -> dg.MaterializeResult:
+        step = Step(
+            context, workspace, config, code_version=CODE_VERSION,
+            inputs=[ranking, "questions/queries", "skb/store"], sections=["retrieval"],
+        )  # fmt: skip
+
+        def build(draft: Draft) -> None:
+            queries = read_frame(step.input("questions/queries").file(QUERIES_FILE))
+            with connect(step.input("skb/store").file(SKB_FILE), read_only=True) as con:
+                known = con.execute("SELECT node_id FROM nodes").fetchnumpy()["node_id"]
+            frame, report = evaluate_ranking(
+                read_frame(step.input(ranking).file(RANKING_FILE)), queries, known_node_ids=known
+            )
+            write_frame(
+                draft.path / QUERY_METRICS_FILE, types.check_frame(types.QUERY_METRICS, frame), _QUERY_METRICS_SCHEMA
+            )
+            means = {f"test {m}": round(float(frame.loc[frame["split"] == "test", m].mean()), 4) for m in METRICS}
+            draft.finish(frame_hash(frame), {"dagster/row_count": len(frame), **means, **report.as_metadata()})
+
+        return step.run(build)
+
+    return query_metrics_of_system
+
+
+query_metrics_assets = [_query_metrics_asset(system) for system in SYSTEMS]
+_PER_SYSTEM = {system: f"evaluation/query_metrics_{system}" for system in SYSTEMS}
+
+
+@pipeline_asset(
+    "evaluation/metrics",
+    deps=[*_PER_SYSTEM.values(), "questions/queries"],
+    code_version=CODE_VERSION,
+    kinds={"duckdb"},
+)
+def metrics(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig) -> dg.MaterializeResult:
+    """The metric table: every system, split and slice with 95 % intervals, and paired differences between systems.
+
+    Stored as the DuckDB tables `metrics` and `differences`; each row carries the data versions of all it was
+    computed from.
+    """
+    spec = workspace.spec(context.partition_key)
+    step = Step(
+        context, workspace, config, code_version=CODE_VERSION,
+        inputs=[*_PER_SYSTEM.values(), "questions/queries"], sections=["evaluation"], seed=spec.evaluation.seed,
+    )  # fmt: skip
+
+    def build(draft: Draft) -> None:
+        queries = read_frame(step.input("questions/queries").file(QUERIES_FILE))
+        frames = {s: read_frame(step.input(key).file(QUERY_METRICS_FILE)) for s, key in _PER_SYSTEM.items()}
+        settings: dict[str, Any] = {"dataset": step.dataset, "samples": spec.evaluation.bootstrap_samples,
+                                    "seed": spec.evaluation.seed}  # fmt: skip
+        rows = types.check_frame(types.METRICS, metric_table(frames, queries, **settings))
+        pairs = [(later, earlier) for i, later in enumerate(SYSTEMS) for earlier in SYSTEMS[:i]]
+        differences = difference_table(frames, queries, baseline_pairs=pairs, **settings)
+        version = frame_hash(rows)
+        rows = with_provenance(step, rows)
+        write_duckdb(draft.path / METRICS_FILE, rows, with_provenance(step, differences))
+        tables = {f"table {split}": markdown_table(rows, split=split) for split in ("test", "val")
+                  if (rows["split"] == split).any()}  # fmt: skip
+        draft.finish(version, {"dagster/row_count": len(rows), "systems": len(SYSTEMS)}, markdown=tables)
+
+    return step.run(build)
+
+
+def with_provenance(step: Step, rows: pd.DataFrame) -> pd.DataFrame:
+    """``rows`` with the data version of every artefact behind the row's system, the run and the code version."""
+
+    artifacts = {system: step.input(key) for system, key in _PER_SYSTEM.items()}
+    lineage = {
+        system: json.dumps({**a.manifest["lineage"], _PER_SYSTEM[system]: a.data_version}, sort_keys=True)
+        for system, a in artifacts.items()
+    }
+    return rows.assign(
+        depth=rows["system"].map({system: a.metadata["depth"] for system, a in artifacts.items()}),
+        run_id=step.context.run_id,
+        lineage=rows["system"].map(lineage),
+    )

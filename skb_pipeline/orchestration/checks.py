@@ -1,0 +1,171 @@
+"""Asset checks, one per dataset partition: structural truths block what follows, quality floors only warn."""
+
+import warnings
+from collections.abc import Callable
+
+import dagster as dg
+
+from skb_pipeline.orchestration.partitions import DATASETS
+from skb_pipeline.orchestration.resources import WorkspaceParam
+from skb_pipeline.orchestration.steps import plain
+from skb_pipeline.retrieval.ranking import check_ranking
+from skb_pipeline.skb.store import canonical_positions
+from skb_pipeline.storage.duck import connect
+from skb_pipeline.storage.frames import read_frame
+from skb_pipeline.workspace import (
+    DENSE_FOLDER,
+    DOCUMENTS_FILE,
+    METRICS_FILE,
+    QUERIES_FILE,
+    RANKING_FILE,
+    SKB_FILE,
+)
+
+Check = Callable[..., dg.AssetCheckResult]
+
+
+def _check(asset: str, *, blocking: bool, name: str | None = None) -> Callable[[Check], dg.AssetChecksDefinition]:
+    def declare(function: Check) -> dg.AssetChecksDefinition:
+        with warnings.catch_warnings():
+            # Partitions on checks are marked preview; without them a check would read every partition.
+            warnings.simplefilter("ignore", dg.PreviewWarning)
+            key = dg.AssetKey(asset.split("/"))
+            return dg.asset_check(asset=key, blocking=blocking, partitions_def=DATASETS, name=name)(function)
+
+    return declare
+
+
+def _result(problems: dict[str, int], *, warn: bool = False) -> dg.AssetCheckResult:
+    """Passed when every count is zero; the counts are metadata either way."""
+    return dg.AssetCheckResult(
+        passed=not any(problems.values()),
+        severity=dg.AssetCheckSeverity.WARN if warn else dg.AssetCheckSeverity.ERROR,
+        metadata=plain(problems),
+    )
+
+
+@_check("skb/store", blocking=True)
+def store_is_sound(context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam) -> dg.AssetCheckResult:
+    """Keys are unique, both ends of every edge exist, every edge is of an allowed triple, nothing is empty."""
+    dataset = context.partition_key
+    triples = [list(t) for t in workspace.spec(dataset).triples]
+    with connect(workspace.store.require(dataset, "skb/store").file(SKB_FILE), read_only=True) as con:
+        row = con.execute(
+            """
+            SELECT (SELECT count(*) - count(DISTINCT (node_type, external_id)) FROM nodes),
+                   (SELECT count(*) FROM edges WHERE head NOT IN (SELECT node_id FROM nodes)
+                                                  OR tail NOT IN (SELECT node_id FROM nodes)),
+                   (SELECT count(*) FROM edges e JOIN nodes h ON h.node_id = e.head JOIN nodes t ON t.node_id = e.tail
+                    WHERE NOT list_contains(?::VARCHAR[][], [h.node_type, e.relation, t.node_type])),
+                   (SELECT (count(*) = 0)::INT FROM nodes),
+                   (SELECT (count(*) = 0)::INT FROM edges)
+            """,
+            [triples],
+        ).fetchone()
+    names = ("repeated keys", "edges without an end", "edges of no allowed triple", "no nodes", "no edges")
+    return _result(dict(zip(names, row or (), strict=True)))
+
+
+@_check("skb/store", blocking=False)
+def fields_are_filled(context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam) -> dg.AssetCheckResult:
+    """No declared field is empty for every node, which usually means its name is misspelt in the spec."""
+    metadata = workspace.store.require(context.partition_key, "skb/store").metadata
+    empty = {name: 1 for name, rate in metadata["fill_rate"].items() if rate == 0}
+    return _result(empty, warn=True)
+
+
+@_check("text/documents", blocking=True)
+def every_candidate_has_a_document(
+    context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam
+) -> dg.AssetCheckResult:
+    """Documents cover exactly the candidate nodes, and every name stands in its document letter by letter."""
+    dataset = context.partition_key
+    documents = read_frame(workspace.store.require(dataset, "text/documents").file(DOCUMENTS_FILE))
+    with connect(workspace.store.require(dataset, "skb/store").file(SKB_FILE), read_only=True) as con:
+        candidates = con.execute(
+            "SELECT node_id FROM nodes WHERE list_contains(?, node_type)", [workspace.spec(dataset).candidate_types]
+        ).fetchnumpy()["node_id"]
+    lost = sum(name not in text for name, text in zip(documents["name"], documents["document"], strict=True))
+    return _result(
+        {
+            "candidates without document": len(set(candidates) - set(documents["node_id"])),
+            "documents of no candidate": len(set(documents["node_id"]) - set(candidates)),
+            "names not in their document": lost,
+        }
+    )
+
+
+@_check("questions/queries", blocking=True)
+def questions_are_sound(context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam) -> dg.AssetCheckResult:
+    """Answers exist in the SKB; no training or validation question shares an answer with a test question."""
+    dataset = context.partition_key
+    queries = read_frame(workspace.store.require(dataset, "questions/queries").file(QUERIES_FILE))
+    with connect(workspace.store.require(dataset, "skb/store").file(SKB_FILE), read_only=True) as con:
+        known = set(con.execute("SELECT node_id FROM nodes").fetchnumpy()["node_id"].tolist())
+    answers = queries.explode("answer_ids")
+    tested = set(answers.loc[answers["split"] == "test", "answer_ids"])
+    earlier = answers[answers["split"] != "test"]
+    leaking = earlier.loc[earlier["answer_ids"].isin(tested), "query_id"].nunique()
+    return _result(
+        {
+            "answers not in the SKB": int((~answers["answer_ids"].isin(known)).sum()),
+            "questions sharing an answer with test": int(leaking) if (queries["origin"] == "synthetic").all() else 0,
+            "no test questions": int((queries["split"] == "test").sum() == 0),
+        }
+    )
+
+
+@_check("index/dense", blocking=True)
+def dense_index_is_complete(context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam) -> dg.AssetCheckResult:
+    """Every document is in the vector index or listed as blank."""
+    dataset = context.partition_key
+    artifact = workspace.store.require(dataset, "index/dense")
+    artifact.file(DENSE_FOLDER)
+    documents = workspace.store.require(dataset, "text/documents").metadata["dagster/row_count"]
+    indexed = artifact.metadata["vectors"] + artifact.metadata["blank documents"]
+    return _result({"documents missing from the index": documents - indexed})
+
+
+def _ranking_check(system: str) -> dg.AssetChecksDefinition:
+    @_check(f"ranking/{system}", blocking=True, name="keeps_the_ranking_contract")
+    def keeps_the_ranking_contract(
+        context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam
+    ) -> dg.AssetCheckResult:
+        """Ranks from 1 without gaps, no node twice, finite scores, ties in canonical order, depth kept."""
+        dataset = context.partition_key
+        store = workspace.store
+        ranking = read_frame(store.require(dataset, f"ranking/{system}").file(RANKING_FILE))
+        order = read_frame(store.require(dataset, "questions/queries").file(QUERIES_FILE), ["query_id"])
+        with connect(store.require(dataset, "skb/store").file(SKB_FILE), read_only=True) as con:
+            canonical = canonical_positions(con)
+        violations = check_ranking(
+            ranking,
+            query_order=order["query_id"].tolist(),
+            depth=workspace.spec(dataset).retrieval.depth,
+            canonical=canonical,
+        )
+        return dg.AssetCheckResult(passed=not violations, metadata={"violations": violations[:20]})
+
+    return keeps_the_ranking_contract
+
+
+@_check("evaluation/metrics", blocking=False)
+def branches_find_something(context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam) -> dg.AssetCheckResult:
+    """Every system has Recall@20 above zero on test; a zero usually means that ids or texts do not meet."""
+    path = workspace.store.require(context.partition_key, "evaluation/metrics").file(METRICS_FILE)
+    with connect(path, read_only=True) as con:
+        rows = con.execute(
+            "SELECT system FROM metrics WHERE split = 'test' AND slice = 'all' AND metric = 'recall@20' AND value = 0"
+        ).fetchall()
+    return _result({system: 1 for (system,) in rows}, warn=True)
+
+
+ALL = [
+    store_is_sound,
+    fields_are_filled,
+    every_candidate_has_a_document,
+    questions_are_sound,
+    dense_index_is_complete,
+    *[_ranking_check(system) for system in ("bm25", "dense")],
+    branches_find_something,
+]

@@ -1,0 +1,126 @@
+"""Running the job from Python: the instance, the registered partition, and what each stage did.
+
+The command line and tests use this; the UI starts the same job on the same instance.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from skb_pipeline.orchestration.partitions import register_datasets
+from skb_pipeline.storage.paths import project_root, skb_home
+
+
+class RunFailedError(RuntimeError):
+    """A run ended with a failed step or a failed blocking check."""
+
+
+@dataclass(frozen=True)
+class StageOutcome:
+    """One asset of a run: its key, wall time in seconds, whether it was reused, and its metadata."""
+
+    asset: str
+    seconds: float
+    reused: bool
+    metadata: dict[str, Any]
+
+
+def prepare_home() -> Path:
+    """Create the home folder with Dagster's home inside, put ``dagster.yaml`` there, set ``DAGSTER_HOME``.
+
+    Returns:
+        Dagster's home.
+    """
+    home = skb_home()
+    dagster_home = home / "dagster"
+    dagster_home.mkdir(parents=True, exist_ok=True)
+    (home / "catalogue").mkdir(exist_ok=True)
+    root = project_root()
+    shipped = (root or Path(__file__).parents[1]) / "dagster.yaml"
+    target = dagster_home / "dagster.yaml"
+    if not target.is_file() or target.read_bytes() != shipped.read_bytes():
+        shutil.copyfile(shipped, target)
+    os.environ["SKB_HOME"] = str(home)
+    os.environ["DAGSTER_HOME"] = str(dagster_home)
+    os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
+    return dagster_home
+
+
+def materialise(
+    dataset: str, *, to: str | None = None, force: bool = False, instance: dg.DagsterInstance | None = None
+) -> list[StageOutcome]:
+    """Materialise all assets of a dataset, or one with everything it needs.
+
+    Args:
+        dataset: name in the catalogue; registered as a partition if it is not yet.
+        to: asset key ``stage/name``; None means all.
+        force: compute although nothing changed.
+
+    Raises:
+        KeyError: there is no asset ``to``; the message lists those there are.
+        RunFailedError: a step or a blocking check failed; the message names it.
+    """
+    from skb_pipeline.definitions import build_defs
+
+    defs = build_defs()
+    job = defs.resolve_job_def("materialise")
+    keys = {"/".join(key.path): key for key in job.asset_layer.executable_asset_keys}
+    selection = None
+    if to is not None:
+        if to not in keys:
+            raise KeyError(f"there is no asset {to!r}; there are: {', '.join(sorted(keys))}")
+        graph = defs.resolve_asset_graph()
+        selection = list(dg.AssetSelection.assets(keys[to]).upstream().resolve(graph))
+    with dg.DagsterInstance.get() if instance is None else instance as live:
+        register_datasets(live, [dataset])
+        result = job.execute_in_process(
+            instance=live,
+            partition_key=dataset,
+            asset_selection=selection,
+            run_config=_run_config(selection or list(keys.values()), force),
+            raise_on_error=False,
+        )
+    outcomes = _outcomes(result)
+    if not result.success:
+        raise RunFailedError(_failure(result))
+    return outcomes
+
+
+def _run_config(selection: list[dg.AssetKey], force: bool) -> dict[str, Any]:
+    """Events go to the instance's own log; on the terminal a failure is told by :class:`RunFailedError` alone."""
+    config: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    if force:
+        config["ops"] = {"__".join(key.path): {"config": {"force": True}} for key in selection}
+    return config
+
+
+def _outcomes(result: dg.ExecuteInProcessResult) -> list[StageOutcome]:
+    seconds = {
+        event.step_key: (event.step_success_data.duration_ms / 1000)
+        for event in result.all_node_events
+        if event.event_type_value == "STEP_SUCCESS"
+    }
+    found = []
+    for event in result.get_asset_materialization_events():
+        metadata = {key: value.value for key, value in event.materialization.metadata.items()}
+        key = "/".join(event.materialization.asset_key.path)
+        found.append(StageOutcome(key, seconds.get(event.step_key, 0.0), bool(metadata.get("reused")), metadata))
+    return found
+
+
+def _failure(result: dg.ExecuteInProcessResult) -> str:
+    reasons = []
+    for event in result.all_events:
+        if event.event_type_value == "STEP_FAILURE":
+            error = event.step_failure_data.error
+            while error is not None and error.cause is not None:
+                error = error.cause
+            reasons.append(f"{event.step_key}: {error.message.strip() if error else 'failed'}")
+    told = "; ".join(reasons) or "a check failed"
+    return f"{told}\nThe whole log is in the UI (`skb-pipeline ui`) under run {result.run_id}"

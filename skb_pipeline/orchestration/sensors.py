@@ -1,0 +1,66 @@
+"""Sensors: notice changed source files and new specs, and let assets follow by their automation condition.
+
+Both are off until a person switches them on, as following a change may mean an hour of embedding.
+"""
+
+import json
+from pathlib import Path
+
+import dagster as dg
+
+from skb_pipeline.datasets.catalogue import get_spec, spec_files
+from skb_pipeline.datasets.loading import SpecError
+from skb_pipeline.datasets.sources import open_source
+from skb_pipeline.orchestration.jobs import refresh_catalog
+from skb_pipeline.orchestration.partitions import DATASETS
+
+
+@dg.sensor(
+    job=refresh_catalog,
+    minimum_interval_seconds=60,
+    default_status=dg.DefaultSensorStatus.STOPPED,
+    description="Registers new datasets of the catalogue and looks again at those whose files changed.",
+)
+def catalogue_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+    """Compare names, sizes and times of source files with the cursor; bytes are hashed by the run it requests.
+
+    No run key: a key is remembered for ever, and a file that returns to an earlier state would be skipped.
+    """
+    seen: dict[str, list[list[object]]] = json.loads(context.cursor or "{}")
+    known = set(context.instance.get_dynamic_partitions("dataset"))
+    current: dict[str, list[list[object]]] = {}
+    problems = []
+    for name, spec_file in spec_files().items():
+        try:
+            current[name] = file_states([spec_file, *open_source(get_spec(name)).files()])
+        except (SpecError, OSError) as error:
+            problems.append(f"{name}: {error}")
+            if name in seen:
+                current[name] = seen[name]
+    for problem in problems:
+        context.log.warning(f"cannot look at {problem}")
+    changed = [name for name, states in current.items() if states != seen.get(name)]
+    new = [name for name in changed if name not in known]
+    if not changed:
+        return dg.SkipReason("no source file and no spec changed" + (f"; problems: {problems}" if problems else ""))
+    return dg.SensorResult(
+        run_requests=[dg.RunRequest(partition_key=name) for name in changed],
+        dynamic_partitions_requests=[DATASETS.build_add_request(new)] if new else [],
+        cursor=json.dumps(current, sort_keys=True),
+    )
+
+
+def file_states(paths: list[Path]) -> list[list[object]]:
+    """Name, size in bytes and modification time in ns of each file."""
+    return [[path.name, (stat := path.stat()).st_size, stat.st_mtime_ns] for path in paths]
+
+
+content_changes = dg.AutomationConditionSensorDefinition(
+    "content_changes",
+    target=dg.AssetSelection.all(),
+    default_status=dg.DefaultSensorStatus.STOPPED,
+    minimum_interval_seconds=30,
+    description="Requests assets whose inputs changed in content (see orchestration/automation.py).",
+)
+
+ALL = [catalogue_changes, content_changes]

@@ -1,0 +1,74 @@
+"""The frame of queries: its columns and its content hash."""
+
+from __future__ import annotations
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+
+from skb_pipeline.storage.duck import content_hash
+
+QUERIES_SCHEMA = pa.schema(
+    [
+        ("query_id", pa.string()),
+        ("query", pa.string()),
+        ("split", pa.string()),
+        ("answer_ids", pa.list_(pa.int64())),
+        ("origin", pa.string()),
+        ("template", pa.string()),
+        ("gold_plan", pa.string()),
+        ("anchor_ids", pa.list_(pa.struct([("var", pa.string()), ("node_id", pa.int64())]))),
+        ("wording", pa.string()),
+        ("style", pa.string()),
+        ("uses_alias", pa.bool_()),
+        ("gold_key", pa.string()),
+    ]
+)
+"""One row per query. ``answer_ids`` are in canonical order; what only questions made from the SKB have
+(``template`` to ``gold_key``) is null for questions that came with a source."""
+
+_BY_EXTERNAL_KEY = """
+WITH answers AS (
+    SELECT query_id, list(key ORDER BY key) AS answer_keys
+    FROM (
+        SELECT q.query_id, [coalesce(n.node_type, ''), coalesce(n.external_id, 'unknown id ' || q.node_id)] AS key
+        FROM (SELECT query_id, unnest(answer_ids) AS node_id FROM queries_to_hash) q
+        LEFT JOIN nodes n USING (node_id)
+    ) GROUP BY query_id
+), anchors AS (
+    SELECT query_id, list(key ORDER BY key) AS anchor_keys
+    FROM (
+        SELECT q.query_id,
+               [q.anchor.var, coalesce(n.node_type, ''), coalesce(n.external_id, 'unknown id ' || q.anchor.node_id)]
+                   AS key
+        FROM (SELECT query_id, unnest(anchor_ids) AS anchor FROM queries_to_hash) q
+        LEFT JOIN nodes n ON n.node_id = q.anchor.node_id
+    ) GROUP BY query_id
+)
+SELECT q.* EXCLUDE (answer_ids, anchor_ids), answers.answer_keys, anchors.anchor_keys
+FROM queries_to_hash q LEFT JOIN answers USING (query_id) LEFT JOIN anchors USING (query_id)
+"""
+
+
+def queries_table(frame: pd.DataFrame) -> pa.Table:
+    """``frame`` as an Arrow table of exactly ``QUERIES_SCHEMA``.
+
+    Raises:
+        KeyError: a column is missing.
+        pyarrow.ArrowInvalid, pyarrow.ArrowTypeError: a column holds values of another type.
+    """
+    return pa.Table.from_pandas(frame[QUERIES_SCHEMA.names], schema=QUERIES_SCHEMA, preserve_index=False)
+
+
+def queries_hash(frame: pd.DataFrame, con: duckdb.DuckDBPyConnection) -> str:
+    """Content hash of queries, with answers and anchors under their external keys.
+
+    Neither row order nor the numbering of the nodes counts. An answer the SKB does not hold keeps its number.
+
+    Args:
+        frame: columns of ``QUERIES_SCHEMA``; ``query_id`` unique.
+        con: connection on the SKB that ``frame`` belongs to.
+    """
+    with con.cursor() as cursor:  # its registered table is gone with it
+        cursor.register("queries_to_hash", queries_table(frame))
+        return content_hash(cursor, _BY_EXTERNAL_KEY)

@@ -1,0 +1,236 @@
+"""Sentence encoders: where a model lies, what identifies it, and texts to unit vectors.
+
+An ``Encoder`` knows its fingerprint without loading the model; torch is imported when the first text is encoded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from tqdm import tqdm
+
+from skb_pipeline.datasets.spec import EncoderSpec
+from skb_pipeline.storage import atomic
+from skb_pipeline.storage.artifacts import stable_hash
+
+Role = Literal["document", "query"]
+
+_NOT_WEIGHTS = {".md", ".py", ".png", ".gitattributes"}
+
+
+class EncoderError(RuntimeError):
+    """A model that cannot be found or used, or one whose output is no usable vector."""
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """Where a model comes from: a folder on this machine, or a hub id with a revision."""
+
+    folder: Path | None = None
+    hub_id: str | None = None
+    revision: str | None = None
+
+
+def find_model(spec: EncoderSpec) -> ModelSource:
+    """Resolve ``spec.model`` without loading or downloading anything.
+
+    Raises:
+        EncoderError: the package is not installed or carries no model, the folder is absent, or a hub id comes without
+            a revision (what it stands for could change under stored vectors).
+    """
+    if spec.model.startswith("package:"):
+        return ModelSource(folder=_package_folder(spec.model.removeprefix("package:")))
+    folder = Path(spec.model).expanduser()
+    if folder.is_dir():
+        return ModelSource(folder=folder.resolve())
+    if spec.model.startswith((".", "/", "~")) or spec.model.count("/") > 1:
+        raise EncoderError(f"encoder folder {spec.model!r} does not exist")
+    if spec.revision is None:
+        raise EncoderError(
+            f"encoder {spec.model!r} is a hub id and needs a revision, so that its vectors can be traced"
+        )
+    return ModelSource(hub_id=spec.model, revision=spec.revision)
+
+
+def _package_folder(name: str) -> Path:
+    try:
+        package = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise EncoderError(f"encoder package {name!r} is not installed ({error})") from error
+    if not hasattr(package, "get_model_path"):
+        raise EncoderError(f"package {name!r} carries no model: it has no get_model_path()")
+    return Path(package.get_model_path())
+
+
+def content_hash(folder: Path, known: Path | None = None) -> str:
+    """sha256 over names and contents of all files of a model folder, except readmes and code.
+
+    Args:
+        folder: the model folder.
+        known: a JSON file that remembers file hashes by path, size and modification time, so that weights are read
+            once; made when absent.
+    """
+    remembered: dict[str, list[Any]] = json.loads(known.read_text()) if known is not None and known.is_file() else {}
+    before = dict(remembered)
+    digests = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        name = path.relative_to(folder)
+        if path.suffix in _NOT_WEIGHTS or any(part.startswith((".", "__")) for part in name.parts):
+            continue
+        stat = path.stat()
+        entry = remembered.get(str(path.resolve()))
+        if entry is None or entry[:2] != [stat.st_size, stat.st_mtime_ns]:
+            with path.open("rb") as file:
+                entry = [stat.st_size, stat.st_mtime_ns, hashlib.file_digest(file, "sha256").hexdigest()]
+            remembered[str(path.resolve())] = entry
+        digests[name.as_posix()] = entry[2]
+    if not digests:
+        raise EncoderError(f"model folder {folder} holds no files")
+    if known is not None and remembered != before:
+        atomic.write_json(known, remembered)
+    return stable_hash(digests)
+
+
+def model_fingerprint(spec: EncoderSpec, known_hashes: Path | None = None) -> dict[str, Any]:
+    """What a vector depends on besides the text put into the model; plain JSON values, torch is not loaded.
+
+    A folder or package is identified by the hash of its files, a hub model by id and revision. The dimension is not in
+    it: it follows from the model, and indexes and caches record it themselves. Neither is the batch size, which
+    changes no more than last bits.
+
+    Args:
+        spec: the encoder.
+        known_hashes: see :func:`content_hash`.
+    """
+    source = find_model(spec)
+    identity: dict[str, Any] = (
+        {"model": spec.model, "content": content_hash(source.folder, known_hashes)}
+        if source.folder is not None
+        else {"model": source.hub_id, "revision": source.revision}
+    )
+    return {**identity, "max_length": spec.max_length, "normalised": True}
+
+
+def batch_positions(texts: Sequence[str], batch_size: int) -> list[list[int]]:
+    """Positions of ``texts`` cut into batches after sorting by (length in characters, text).
+
+    The composition depends on the set of texts only, and texts of similar length waste little padding. Dropping whole
+    batches from the front leaves the others as they were, which makes a killed run continue bit by bit.
+    """
+    order = sorted(range(len(texts)), key=lambda i: (len(texts[i]), texts[i]))
+    return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+
+
+class Encoder:
+    """Texts to unit vectors with the model of an ``EncoderSpec``.
+
+    Attributes:
+        spec: its settings.
+        encode_calls: texts put through the model so far.
+        truncated: how many of them were longer than ``max_length`` tokens and lost their end.
+    """
+
+    def __init__(self, spec: EncoderSpec, known_hashes: Path | None = None) -> None:
+        """Cheap: nothing is loaded. ``known_hashes`` is a file as in :func:`content_hash`."""
+        self.spec = spec
+        self.encode_calls = 0
+        self.truncated = 0
+        self._known_hashes = known_hashes
+
+    @cached_property
+    def model_fingerprint(self) -> dict[str, Any]:
+        """See :func:`model_fingerprint`: what a cache of vectors must agree on."""
+        return model_fingerprint(self.spec, self._known_hashes)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The model's fingerprint and both prefixes: what an index and its queries must agree on."""
+        return {
+            **self.model_fingerprint,
+            "query_prefix": self.spec.query_prefix,
+            "document_prefix": self.spec.document_prefix,
+        }
+
+    def prefix(self, role: Role) -> str:
+        """The text put before every text of this role."""
+        return self.spec.document_prefix if role == "document" else self.spec.query_prefix
+
+    def encode_documents(self, texts: Sequence[str], keys: Sequence[object] | None = None) -> np.ndarray:
+        """Vectors of documents; see :meth:`encode`."""
+        return self.encode(texts, "document", keys)
+
+    def encode_queries(self, texts: Sequence[str], keys: Sequence[object] | None = None) -> np.ndarray:
+        """Vectors of queries; see :meth:`encode`."""
+        return self.encode(texts, "query", keys)
+
+    def encode(self, texts: Sequence[str], role: Role, keys: Sequence[object] | None = None) -> np.ndarray:
+        """Vectors of texts, L2-normalised.
+
+        Args:
+            texts: text [n]; none may be blank.
+            role: decides the prefix.
+            keys: names of the texts in error messages, such as node ids; default is their position.
+
+        Returns:
+            float32 [n, dim]; [0, 0] for no texts, in which case no model is loaded.
+
+        Raises:
+            ValueError: a text is blank.
+            EncoderError: the model is unusable, or gave NaN, an infinity or a zero vector; the key is named.
+        """
+        keys = range(len(texts)) if keys is None else keys
+        for key, text in zip(keys, texts, strict=True):
+            if not text.strip():
+                raise ValueError(f"text of {key!r} is blank: blank texts have no vector")
+        prefix = self.prefix(role)
+        vectors = np.empty((len(texts), 0), dtype=np.float32)
+        batches = batch_positions(texts, self.spec.batch_size)
+        for batch in tqdm(batches, desc=f"encode {role}s", unit="batch", disable=not sys.stderr.isatty(), leave=False):
+            raw = self._forward([prefix + texts[i] for i in batch])
+            if not vectors.shape[1]:
+                vectors = np.empty((len(texts), raw.shape[1]), dtype=np.float32)
+            vectors[batch] = _unit_rows(raw, [keys[i] for i in batch])
+        return vectors
+
+    def _forward(self, texts: list[str]) -> np.ndarray:
+        tokens = self._model.tokenizer(texts, truncation=False, padding=False, verbose=False)["input_ids"]
+        self.truncated += sum(len(ids) > self.spec.max_length for ids in tokens)
+        self.encode_calls += len(texts)
+        # The empty prompt keeps the library from adding a default one that fingerprints do not know of.
+        vectors = self._model.encode(
+            texts, batch_size=len(texts), prompt="", show_progress_bar=False, convert_to_numpy=True
+        )
+        return np.asarray(vectors, dtype=np.float32)
+
+    @cached_property
+    def _model(self) -> Any:
+        from sentence_transformers import SentenceTransformer
+
+        source = find_model(self.spec)
+        model = SentenceTransformer(str(source.folder or source.hub_id), revision=source.revision)
+        config = getattr(getattr(model[0], "auto_model", None), "config", None)
+        positions = getattr(config, "max_position_embeddings", None)
+        if positions is not None and self.spec.max_length > positions:
+            raise EncoderError(
+                f"max_length {self.spec.max_length} is more than the {positions} positions of {self.spec.model!r}"
+            )
+        model.max_seq_length = self.spec.max_length
+        return model
+
+
+def _unit_rows(vectors: np.ndarray, keys: Sequence[object]) -> np.ndarray:
+    """Rows divided by their norms (float32); the one place where vectors are normalised."""
+    norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    bad = np.flatnonzero(~np.isfinite(norms) | (norms == 0))
+    if len(bad):
+        what = "a zero vector" if norms[bad[0]] == 0 else "NaN or an infinity"
+        raise EncoderError(f"the encoder gave {what} for {keys[bad[0]]!r} ({len(bad)} such texts in this batch)")
+    return (vectors / norms[:, None]).astype(np.float32)

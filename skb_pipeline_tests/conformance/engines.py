@@ -1,0 +1,25 @@
+"""Registry of plan executors that must agree with the oracle. A new engine is one more entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import duckdb
+
+from skb_pipeline.graph.results import Bindings, GraphResult
+from skb_pipeline.graph.sql import execute_sql
+from skb_pipeline.planning.plan import Plan
+from skb_pipeline.planning.schema import GraphSchema
+
+Engine = Callable[[duckdb.DuckDBPyConnection, Plan, GraphSchema, Bindings, int], GraphResult]
+"""(connection to the store, plan, schema, bindings, limit) -> result."""
+
+
+def run_sql(
+    con: duckdb.DuckDBPyConnection, plan: Plan, schema: GraphSchema, bindings: Bindings, limit: int
+) -> GraphResult:
+    """The SQL text in DuckDB."""
+    return execute_sql(con, plan, schema, bindings, limit=limit)
+
+
+ENGINES: dict[str, Engine] = {"sql": run_sql}

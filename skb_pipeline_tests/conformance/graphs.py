@@ -1,0 +1,453 @@
+"""Tiny graphs with answers worked out by hand, and random ones; each loads into DuckDB."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+
+from skb_pipeline.datasets.spec import Triple
+from skb_pipeline.graph.results import Bindings
+from skb_pipeline.planning.plan import Plan
+from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.skb.store import TABLES, build_adjacency
+from skb_pipeline.storage.duck import connect
+from skb_pipeline_tests.conformance.oracle import OracleGraph
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes (id -> type, in canonical order) and edges (head, relation, tail; the position is the edge id)."""
+
+    nodes: dict[int, str]
+    edges: Sequence[tuple[int, str, int]]
+
+    def oracle(self) -> OracleGraph:
+        """The graph as the oracle wants it."""
+        return OracleGraph.of(
+            [(node, kind, place) for place, (node, kind) in enumerate(self.nodes.items())],
+            [(i, head, relation, tail) for i, (head, relation, tail) in enumerate(self.edges)],
+        )
+
+
+def load_graph(con: duckdb.DuckDBPyConnection, graph: Graph) -> None:
+    """Fill an empty connection with the tables of an SKB and its adjacency."""
+    con.execute(TABLES)
+    nodes = pd.DataFrame({"node_id": list(graph.nodes), "node_type": list(graph.nodes.values())}, dtype=object)
+    edges = pd.DataFrame(graph.edges, columns=["head", "relation", "tail"], dtype=object)
+    con.register("node_rows", nodes.astype({"node_id": "int64"}).assign(canonical=range(len(nodes))))
+    con.register("edge_rows", edges.astype({"head": "int64", "tail": "int64"}).assign(edge_id=range(len(edges))))
+    con.execute(
+        "INSERT INTO nodes SELECT node_id, node_id::VARCHAR, node_type::VARCHAR, 'n' || node_id, '{}', '', canonical "
+        "FROM node_rows"
+    )
+    con.execute("INSERT INTO edges SELECT edge_id, head, relation::VARCHAR, tail FROM edge_rows")
+    con.unregister("node_rows")
+    con.unregister("edge_rows")
+    build_adjacency(con)
+
+
+@contextmanager
+def loaded(graph: Graph) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to an in-memory store that holds the graph."""
+    with connect() as con:
+        load_graph(con, graph)
+        yield con
+
+
+def bind(**candidates: dict[int, float]) -> Bindings:
+    """Bindings from ``variable={node: cosine}``."""
+    return {
+        var: (np.array(list(c), dtype=np.int64), np.array(list(c.values()), dtype=np.float64))
+        for var, c in candidates.items()
+    }
+
+
+def make_plan(anchors: dict[str, str], hops: Sequence[str], labels: Sequence[str] = ()) -> Plan:
+    """A plan in short form: ``{"a": "paper"}``, ``["a -cites- T:paper", "not T -topic- f:field"]``."""
+    rows: list[dict[str, Any]] = []
+    for text in hops:
+        negated = text.startswith("not ")
+        one, rest = text.removeprefix("not ").split(" -", 1)
+        relation, end = rest.rsplit("- ", 1)
+        var, label = end.split(":", 1)
+        rows.append({"from": one, "rel": relation, "to_var": var, "to_label": label, "negated": negated})
+    return Plan.model_validate(
+        {
+            "anchors": [{"var": var, "text": "x", "label": label} for var, label in anchors.items()],
+            "hops": rows,
+            "target": {"labels": list(labels)},
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    """A plan with its bindings and the answers, in order."""
+
+    plan: Plan
+    bindings: Bindings
+    answers: list[tuple[int, float]]
+
+
+@dataclass(frozen=True)
+class TinyGraph:
+    """A graph made for one question of semantics."""
+
+    name: str
+    schema: GraphSchema
+    graph: Graph
+    cases: list[Case] = field(default_factory=list)
+
+
+def _schema(candidates: Sequence[str], *triples: tuple[str, str, str]) -> GraphSchema:
+    types = tuple(dict.fromkeys(t for head, _, tail in triples for t in (head, tail)))
+    return GraphSchema(types, tuple(Triple(*t) for t in triples), tuple(candidates))
+
+
+def _same(kind: str, *ids: int) -> dict[int, str]:
+    return dict.fromkeys(ids, kind)
+
+
+def _tiny_graphs() -> list[TinyGraph]:
+    product = _schema(["product"], ("product", "also_buy", "product"), ("product", "also_view", "product"))
+    paper = _schema(["paper"], ("paper", "cites", "paper"))
+    writes = _schema(["paper"], ("author", "writes", "paper"))
+    topic = _schema(["paper"], ("paper", "topic", "field"))
+    drug = _schema(["drug"], ("drug", "indication", "disease"), ("drug", "contraindication", "disease"))
+    linked = _schema(
+        ["drug", "gene", "phenotype"],
+        ("disease", "linked", "drug"),
+        ("disease", "linked", "gene"),
+        ("phenotype", "linked", "disease"),
+        ("gene", "expressed", "tissue"),
+    )
+    return [
+        TinyGraph(
+            "parallel edges of two relations",
+            product,
+            Graph(_same("product", 1, 2, 3), [(1, "also_buy", 2), (1, "also_view", 2), (3, "also_view", 1)]),
+            [
+                # One anchor in two hops is one binding: its cosine counts once.
+                Case(
+                    make_plan({"a": "product"}, ["a -also_buy- T:product", "a -also_view- T:product"]),
+                    bind(a={1: 0.9}),
+                    [(2, 0.9)],
+                ),
+                Case(make_plan({"a": "product"}, ["a -also_view- T:product"]), bind(a={1: 0.9}), [(2, 0.9), (3, 0.9)]),
+                # There and back: over the other relation only.
+                Case(
+                    make_plan({"a": "product"}, ["a -also_buy- m:product", "m -also_view- T:product"]),
+                    bind(a={1: 0.9}),
+                    [(1, 0.9)],
+                ),
+            ],
+        ),
+        TinyGraph(
+            "reciprocal pair of a relation that is not symmetric",
+            paper,
+            Graph(_same("paper", 1, 2, 3), [(1, "cites", 2), (2, "cites", 1), (2, "cites", 3)]),
+            [
+                # 1 -> 2 over one edge and back over the other is a match.
+                Case(
+                    make_plan({"a": "paper"}, ["a -cites- m:paper", "m -cites- T:paper"]),
+                    bind(a={1: 0.5}),
+                    [(1, 0.5), (3, 0.5)],
+                ),
+                # Two hops between the same variables need two stored edges: 2-3 has one only.
+                Case(
+                    make_plan({"a": "paper"}, ["a -cites- T:paper", "a -cites- T:paper"]),
+                    bind(a={2: 0.5}),
+                    [(1, 0.5)],
+                ),
+            ],
+        ),
+        TinyGraph(
+            "self-loops",
+            paper,
+            Graph(_same("paper", 1, 2, 3), [(1, "cites", 1), (1, "cites", 2), (3, "cites", 1)]),
+            [
+                Case(
+                    make_plan({"a": "paper"}, ["a -cites- T:paper"]), bind(a={1: 1.0}), [(1, 1.0), (2, 1.0), (3, 1.0)]
+                ),
+                # The loop serves one hop, not both: 1 itself is no answer.
+                Case(
+                    make_plan({"a": "paper"}, ["a -cites- m:paper", "m -cites- T:paper"]),
+                    bind(a={1: 1.0}),
+                    [(2, 1.0), (3, 1.0)],
+                ),
+                Case(
+                    make_plan({"a": "paper"}, ["a -cites- T:paper", "T -cites- T:paper"]),
+                    bind(a={3: 1.0, 1: 0.5}),
+                    [(1, 1.0)],
+                ),
+            ],
+        ),
+        TinyGraph(
+            "two hops over one relation",
+            product,
+            Graph(_same("product", 0, 1, 2), [(0, "also_buy", 1), (1, "also_buy", 2)]),
+            [
+                Case(
+                    make_plan({"a": "product"}, ["a -also_buy- m:product", "m -also_buy- T:product"]),
+                    bind(a={0: 0.8}),
+                    [(2, 0.8)],
+                ),
+                # The same plan written from the target.
+                Case(
+                    make_plan({"a": "product"}, ["T -also_buy- m:product", "m -also_buy- a:product"]),
+                    bind(a={0: 0.8}),
+                    [(2, 0.8)],
+                ),
+            ],
+        ),
+        TinyGraph(
+            "three sibling anchors over one relation",
+            writes,
+            Graph(
+                {**_same("paper", 1, 2), **_same("author", 10, 11, 12)},
+                [(10, "writes", 1), (11, "writes", 1), (12, "writes", 1), (10, "writes", 2), (11, "writes", 2)],
+            ),
+            [
+                # Three different authors are needed, so paper 2 is out and c is 12 on paper 1.
+                Case(
+                    make_plan(
+                        {"a": "author", "b": "author", "c": "author"},
+                        ["a -writes- T:paper", "b -writes- T:paper", "c -writes- T:paper"],
+                    ),
+                    bind(a={10: 0.5, 11: 0.4}, b={10: 0.3, 11: 0.6}, c={10: 0.2, 12: 0.7}),
+                    [(1, 0.5 + 0.6 + 0.7)],
+                ),
+                # Each anchor's best candidate is the same author, who cannot serve twice.
+                Case(
+                    make_plan({"a": "author", "b": "author"}, ["a -writes- T:paper", "T -writes- b:author"]),
+                    bind(a={10: 0.9, 11: 0.5}, b={10: 0.8, 11: 0.1}),
+                    [(1, 0.5 + 0.8), (2, 0.5 + 0.8)],
+                ),
+                # 0.1 + 0.2 + 0.3 depends on the order of addition: it is the order of the anchors.
+                Case(
+                    make_plan(
+                        {"c": "author", "a": "author", "b": "author"},
+                        ["a -writes- T:paper", "b -writes- T:paper", "c -writes- T:paper"],
+                    ),
+                    bind(a={10: 0.2}, b={11: 0.3}, c={12: 0.1}),
+                    [(1, 0.1 + 0.2 + 0.3)],
+                ),
+            ],
+        ),
+        TinyGraph(
+            "hub",
+            topic,
+            Graph(
+                {99: "field", **_same("paper", *range(30, 0, -1))},  # canonical order is descending here
+                [(i, "topic", 99) for i in range(1, 31)],
+            ),
+            [
+                Case(
+                    make_plan({"a": "field"}, ["a -topic- T:paper"]),
+                    bind(a={99: 0.7}),
+                    [(i, 0.7) for i in range(30, 0, -1)],
+                ),
+                Case(
+                    make_plan({"a": "paper"}, ["a -topic- f:field", "f -topic- T:paper"]),
+                    bind(a={5: 0.7, 6: 0.2}),
+                    # 5 is reached from 6 alone, since its own edge may not be used twice.
+                    [(i, 0.7) for i in range(30, 0, -1) if i != 5] + [(5, 0.2)],
+                ),
+            ],
+        ),
+        TinyGraph(
+            "cycle",
+            paper,
+            Graph(_same("paper", 1, 2, 3, 4), [(1, "cites", 2), (2, "cites", 3), (3, "cites", 1), (3, "cites", 4)]),
+            [
+                Case(
+                    make_plan({"a": "paper"}, ["a -cites- m:paper", "m -cites- T:paper", "T -cites- a:paper"]),
+                    bind(a={1: 0.4, 4: 0.9}),
+                    [(2, 0.4), (3, 0.4)],
+                ),
+                # A free variable shared by two branches.
+                Case(
+                    make_plan(
+                        {"a": "paper", "b": "paper"}, ["a -cites- m:paper", "b -cites- m:paper", "m -cites- T:paper"]
+                    ),
+                    bind(a={1: 0.4}, b={4: 0.5}),
+                    [(2, 0.4 + 0.5)],
+                ),
+                # An anchor in the middle.
+                Case(
+                    make_plan({"a": "paper", "b": "paper"}, ["b -cites- a:paper", "a -cites- T:paper"]),
+                    bind(a={3: 0.25, 2: 0.5}, b={4: 0.125, 1: 0.0625}),
+                    # b=1, a=2 gives 3 (0.5625); a=3 with b=4 gives 1 and 2 (0.375), with b=1 gives 4 and 2 (0.3125).
+                    [(3, 0.5625), (1, 0.375), (2, 0.375), (4, 0.3125)],
+                ),
+                # A negated hop between two matched anchors is read from the one it starts from: 4 has an edge to
+                # candidate 3 of b, whereas 1, which b is here, has none to 4.
+                Case(
+                    make_plan(
+                        {"a": "paper", "b": "paper"},
+                        ["a -cites- T:paper", "b -cites- T:paper", "not a -cites- b:paper"],
+                    ),
+                    bind(a={4: 0.25}, b={1: 0.5, 3: 0.75}),
+                    [],
+                ),
+                Case(
+                    make_plan(
+                        {"a": "paper", "b": "paper"},
+                        ["a -cites- T:paper", "b -cites- T:paper", "not b -cites- a:paper"],
+                    ),
+                    bind(a={4: 0.25}, b={1: 0.5, 3: 0.75}),
+                    [(3, 0.75)],
+                ),
+            ],
+        ),
+        TinyGraph(
+            "negation",
+            drug,
+            Graph(
+                {**_same("drug", 1, 2, 3), **_same("disease", 10, 11, 12)},
+                [
+                    *((i, "indication", 10) for i in (1, 2, 3)),
+                    (2, "contraindication", 11),
+                    (1, "contraindication", 12),
+                ],
+            ),
+            [
+                Case(
+                    make_plan(
+                        {"x": "disease", "y": "disease"},
+                        ["x -indication- T:drug", "not y -contraindication- T:drug"],
+                    ),
+                    bind(x={10: 0.9}, y={11: 0.8}),
+                    [(1, 0.9), (3, 0.9)],
+                ),
+                # Any candidate of the anchor counts, and it counts from the other end as well.
+                Case(
+                    make_plan(
+                        {"y": "disease", "x": "disease"},
+                        ["not T -contraindication- y:disease", "x -indication- T:drug"],
+                    ),
+                    bind(x={10: 0.9}, y={11: 0.8, 12: 0.1}),
+                    [(3, 0.9)],
+                ),
+                # Without an anchor: no edge to any disease.
+                Case(
+                    make_plan({"x": "disease"}, ["x -indication- T:drug", "not T -contraindication- z:disease"]),
+                    bind(x={10: 0.9}),
+                    [(3, 0.9)],
+                ),
+                # A candidate list without nodes forbids nothing.
+                Case(
+                    make_plan(
+                        {"x": "disease", "y": "disease"},
+                        ["x -indication- T:drug", "not T -contraindication- y:disease"],
+                    ),
+                    bind(x={10: 0.9}, y={}),
+                    [(1, 0.9), (2, 0.9), (3, 0.9)],
+                ),
+                # A negated hop names an anchor that is also matched: all of its candidates count, not only the
+                # one in the match.
+                Case(
+                    make_plan({"x": "disease"}, ["x -indication- T:drug", "not x -contraindication- T:drug"]),
+                    bind(x={10: 0.9, 12: 0.3}),
+                    [(2, 0.9), (3, 0.9)],
+                ),
+                # Negation at a free variable in the middle: 10 is reached back through 3 alone.
+                Case(
+                    make_plan(
+                        {"x": "drug"},
+                        ["x -indication- m:disease", "m -indication- T:drug", "not m -contraindication- z:drug"],
+                        ["drug"],
+                    ),
+                    bind(x={1: 0.6}),
+                    [(2, 0.6), (3, 0.6)],
+                ),
+            ],
+        ),
+        TinyGraph(
+            "several target labels",
+            linked,
+            Graph(
+                {5: "gene", 4: "phenotype", 3: "drug", 1: "disease", 9: "tissue"},
+                [(1, "linked", 3), (1, "linked", 5), (4, "linked", 1), (5, "expressed", 9)],
+            ),
+            [
+                Case(
+                    make_plan({"a": "disease"}, ["a -linked- T:"], ["drug", "gene"]),
+                    bind(a={1: 0.5}),
+                    [(5, 0.5), (3, 0.5)],
+                ),
+                Case(
+                    make_plan({"a": "disease"}, ["T -linked- a:disease"]),
+                    bind(a={1: 0.5}),
+                    [(5, 0.5), (4, 0.5), (3, 0.5)],
+                ),
+                # to_label narrows the target.
+                Case(
+                    make_plan({"a": "disease"}, ["a -linked- T:phenotype"], ["drug", "phenotype"]),
+                    bind(a={1: 0.5}),
+                    [(4, 0.5)],
+                ),
+                # A hop that only genes have narrows it too.
+                Case(
+                    make_plan({"a": "disease"}, ["a -linked- T:", "T -expressed- t:tissue"]),
+                    bind(a={1: 0.5}),
+                    [(5, 0.5)],
+                ),
+                # A negated hop that only genes can have forbids no drug.
+                Case(
+                    make_plan({"a": "disease"}, ["a -linked- T:", "not T -expressed- t:tissue"]),
+                    bind(a={1: 0.5}),
+                    [(4, 0.5), (3, 0.5)],
+                ),
+                Case(make_plan({"a": "disease"}, ["a -linked- T:"]), bind(a={}), []),
+            ],
+        ),
+    ]
+
+
+TINY_GRAPHS = _tiny_graphs()
+
+RANDOM_SCHEMA = GraphSchema(
+    ("p", "q", "r"),
+    (
+        Triple("p", "x", "q"),
+        Triple("q", "x", "r"),
+        Triple("p", "x", "p"),
+        Triple("p", "y", "p"),
+        Triple("q", "z", "q"),
+        Triple("r", "y", "p"),
+    ),
+    ("p", "q"),
+)
+"""Relations that join several pairs of types, so that the type of an end matters."""
+
+
+def random_graph(seed: int, n_nodes: int, n_edges: int, schema: GraphSchema = RANDOM_SCHEMA) -> Graph:
+    """A graph with hubs, self-loops and reciprocal pairs; canonical order is not the order of ids."""
+    rng = np.random.default_rng(seed)
+    ids = rng.permutation(n_nodes)
+    types = dict(zip(ids.tolist(), rng.choice(schema.node_types, n_nodes).tolist(), strict=True))
+    by_type = {kind: [node for node, k in types.items() if k == kind] for kind in schema.node_types}
+    edges: set[tuple[int, str, int]] = set()
+    attempts = 0
+    while len(edges) < n_edges and attempts < 20 * n_edges:
+        attempts += 1
+        head, relation, tail = schema.triples[rng.integers(len(schema.triples))]
+        # Squared uniform numbers favour the first nodes, which become hubs.
+        ends = [pool[int(len(pool) * rng.random() ** 2)] for pool in (by_type[head], by_type[tail]) if pool]
+        if len(ends) == 2:
+            edges.add((ends[0], relation, ends[1]))
+    return Graph(types, sorted(edges))
+
+
+def describe(plan: Plan, bindings: Bindings) -> str:
+    """A plan and its bindings as JSON, for messages of failed comparisons."""
+    bound = {var: dict(zip(*(x.tolist() for x in pair), strict=True)) for var, pair in bindings.items()}
+    return json.dumps({"plan": plan.model_dump(mode="json", by_alias=True), "bindings": bound}, indent=1)

