@@ -33,6 +33,9 @@ class ListSource:
     def edges(self) -> Iterator[pa.RecordBatch]:
         return edge_batches(("edges", row, *edge) for row, edge in enumerate(self._edges, start=1))
 
+    def queries(self) -> None:
+        return None
+
 
 def toy_spec(**changes: Any) -> DatasetSpec:
     """Products with brands: also_buy and also_view (not symmetric), similar (symmetric), has_brand."""

@@ -57,7 +57,5 @@ def get_spec(name: str) -> DatasetSpec:
         raise UnknownDatasetError(f"unknown dataset {name!r}; known: {', '.join(files)}")
     spec = load_spec(files[name])
     if spec.name != name:
-        raise SpecError(
-            f"{files[name]}:1: name: is {spec.name!r} but the file is called {files[name].name!r}"
-        )
+        raise SpecError(f"{files[name]}:1: name: is {spec.name!r} but the file is called {files[name].name!r}")
     return spec

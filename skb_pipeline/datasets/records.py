@@ -42,6 +42,27 @@ class RawNode:
     fields: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class RawQuery:
+    """One question of a source.
+
+    Attributes:
+        source, row: where it stands, for error messages.
+        query_id, query: as text.
+        split: train, val or test.
+        answers: external ids of candidate nodes.
+        template: free text used as a slice of the metrics, or None.
+    """
+
+    source: str
+    row: int
+    query_id: str
+    query: str
+    split: str
+    answers: list[str]
+    template: str | None = None
+
+
 class SourceAdapter(Protocol):
     """Reads one kind of source. Constructed from ``source.args`` of a spec; constructing reads nothing.
 
@@ -62,6 +83,10 @@ class SourceAdapter(Protocol):
         """Every edge row in batches of ``RAW_EDGE_SCHEMA``, in any order."""
         ...
 
+    def queries(self) -> Iterator[RawQuery] | None:
+        """The questions that come with the source, or None when it has none."""
+        ...
+
 
 def edge_batches(
     rows: Iterable[tuple[str, int, str, str, str, str, str]], size: int = 100_000
@@ -70,7 +95,6 @@ def edge_batches(
     rows = iter(rows)
     while chunk := list(islice(rows, size)):
         columns = [
-            pa.array(column, type=f.type)
-            for column, f in zip(zip(*chunk, strict=True), RAW_EDGE_SCHEMA, strict=True)
+            pa.array(column, type=f.type) for column, f in zip(zip(*chunk, strict=True), RAW_EDGE_SCHEMA, strict=True)
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=RAW_EDGE_SCHEMA)

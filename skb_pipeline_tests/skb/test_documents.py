@@ -66,7 +66,9 @@ def test_a_changed_neighbour_changes_the_hash(tmp_path: Path) -> None:
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"]), min_size=1), min_size=1, max_size=6),
+    st.lists(
+        st.text(st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"]), min_size=1), min_size=1, max_size=6
+    ),
     st.randoms(),
 )
 def test_every_name_stands_in_its_document_and_row_order_does_not_matter(

@@ -40,7 +40,11 @@ EDGES = """SELECT h.external_id, e.relation, t.external_id FROM edges e
 def test_parallel_edges_of_two_relations_both_stay(tmp_path: Path) -> None:
     edges = [buy("1", "2"), buy("1", "2", "also_view"), buy("2", "1", "also_view")]
     load(tmp_path / "s.duckdb", [product("1"), product("2")], edges)
-    assert rows(tmp_path / "s.duckdb", EDGES) == [("1", "also_buy", "2"), ("1", "also_view", "2"), ("2", "also_view", "1")]
+    assert rows(tmp_path / "s.duckdb", EDGES) == [
+        ("1", "also_buy", "2"),
+        ("1", "also_view", "2"),
+        ("2", "also_view", "1"),
+    ]
 
 
 @pytest.mark.parametrize(

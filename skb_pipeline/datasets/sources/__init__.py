@@ -7,9 +7,10 @@ from pydantic import ValidationError
 from skb_pipeline.datasets.loading import SpecError
 from skb_pipeline.datasets.records import SourceAdapter
 from skb_pipeline.datasets.sources.hpo import HpoSource
+from skb_pipeline.datasets.sources.tables import TablesSource
 from skb_pipeline.datasets.spec import DatasetSpec
 
-ADAPTERS = {"hpo": HpoSource}
+ADAPTERS: dict[str, type[HpoSource] | type[TablesSource]] = {"hpo": HpoSource, "tables": TablesSource}
 
 
 def open_source(spec: DatasetSpec) -> SourceAdapter:
@@ -28,4 +29,4 @@ def open_source(spec: DatasetSpec) -> SourceAdapter:
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         raise SpecError(f"dataset {spec.name!r}: source.args: {faults}") from error
-    return adapter(args)
+    return adapter(args)  # type: ignore[arg-type]

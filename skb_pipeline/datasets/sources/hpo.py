@@ -99,10 +99,7 @@ class HpoSource:
     def nodes(self) -> Iterator[RawNode]:
         """Phenotypes, diseases and genes of the slice."""
         phenotypes, diseases, genes = self._slice
-        if (
-            self.args.max_nodes is not None
-            and len(phenotypes) + len(diseases) + len(genes) > self.args.max_nodes
-        ):
+        if self.args.max_nodes is not None and len(phenotypes) + len(diseases) + len(genes) > self.args.max_nodes:
             raise ValueError(
                 f"subtree {self.args.subtree} gives {len(phenotypes)} phenotypes, {len(diseases)} diseases and "
                 f"{len(genes)} genes, more than max_nodes = {self.args.max_nodes}: choose a smaller subtree"
@@ -142,6 +139,10 @@ class HpoSource:
     def edges(self) -> Iterator[pa.RecordBatch]:
         """All four relations among the nodes of the slice."""
         return edge_batches(self._edge_rows())
+
+    def queries(self) -> None:
+        """The ontology comes without questions."""
+        return None
 
     def _edge_rows(self) -> Iterator[tuple[str, int, str, str, str, str, str]]:
         phenotypes, diseases, genes = self._slice
@@ -186,9 +187,7 @@ class HpoSource:
             if aspect != "P":
                 self.out_of_scope[f"annotation rows of aspect {aspect}"] += 1
             phenotype = self._primary.get(phenotype, phenotype)
-            found.append(
-                _Annotation(row, disease, name, qualifier == "NOT", phenotype if aspect == "P" else "")
-            )
+            found.append(_Annotation(row, disease, name, qualifier == "NOT", phenotype if aspect == "P" else ""))
         return found
 
     @cached_property
