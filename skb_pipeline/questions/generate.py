@@ -22,7 +22,7 @@ from skb_pipeline.datasets.spec import DatasetSpec, QuestionSpec
 from skb_pipeline.questions.conditions import TextStore, candidate_phrases, only_named
 from skb_pipeline.questions.frame import QUERIES_SCHEMA
 from skb_pipeline.questions.hashing import happens, key_hash, mix
-from skb_pipeline.questions.mentions import Mention, Mentions
+from skb_pipeline.questions.mentions import Mention, Mentions, surface_key
 from skb_pipeline.questions.report import SPLITS, QuestionReport, Reason, TemplateReport
 from skb_pipeline.questions.templates import Shape, Template, enumerate_templates
 from skb_pipeline.questions.topology import Topology, load_nodes
@@ -107,20 +107,18 @@ class _Generator:
         for template in enumerate_templates(self.spec):
             questions += self._of_template(template)
         questions = self._drop_duplicates(questions, self._meaning, Reason.DUPLICATE, keep_smallest=True)
-        rows = [self._row(question) for question in questions]
-        texts = {
-            q.draw.query_id: " ".join(row["query"].casefold().split()) for q, row in zip(questions, rows, strict=True)
-        }
-        by_id = {row["query_id"]: row for row in rows}
+        rows = {question.draw.query_id: self._row(question) for question in questions}
+
+        def words(question: _Question) -> str:
+            return surface_key(rows[question.draw.query_id]["query"])
+
         # Words that fit two questions do not say which answers are right: neither is kept.
-        questions = self._drop_duplicates(
-            questions, lambda q: texts[q.draw.query_id], Reason.SAME_WORDS, keep_smallest=False
-        )
-        questions = self._drop_leaks(questions, by_id)
+        questions = self._drop_duplicates(questions, words, Reason.SAME_WORDS, keep_smallest=False)
+        questions = self._drop_leaks(questions, rows)
         questions.sort(key=lambda question: question.draw.query_id)
         for question in questions:
-            self._count(question, by_id[question.draw.query_id])
-        kept = [by_id[question.draw.query_id] for question in questions]
+            self._count(question, rows[question.draw.query_id])
+        kept = [rows[question.draw.query_id] for question in questions]
         return pd.DataFrame(kept, columns=QUERIES_SCHEMA.names), self.report
 
     # -- draws ---------------------------------------------------------------------------------------------------
@@ -336,10 +334,10 @@ class _Generator:
             groups.setdefault(key(question), []).append(question)
         kept = []
         for group in groups.values():
-            alone = len(group) == 1 or keep_smallest
-            kept += group[:1] if alone else []
-            for question in group[1:] if alone else group:
+            keep = group[:1] if keep_smallest or len(group) == 1 else []
+            for question in group[len(keep) :]:
                 self._drop(question.draw, reason)
+            kept += keep
         return kept
 
     def _drop_leaks(self, questions: list[_Question], rows: dict[str, dict[str, Any]]) -> list[_Question]:

@@ -244,7 +244,10 @@ class Wordings:
     def _keywords(self, template: Template, mentions: Sequence[str], phrase: str | None, chooser: _Chooser) -> str:
         noun, nouns = self.type_words(template.target)
         first = template.steps[0]
-        form = choose(self.keyword_forms(first), chooser.query_id, "keywords 1")
+        forms = self.keyword_forms(first)
+        if template.shape is Shape.TWO_HOPS:
+            forms = ending_in_slot(Forms(forms, ())).known
+        form = choose(forms, chooser.query_id, "keywords 1")
         if template.shape is Shape.ONE_HOP:
             text = fill(form, {"x": mentions[0]})
         elif template.shape is Shape.TWO_HOPS:

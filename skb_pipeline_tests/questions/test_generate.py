@@ -388,6 +388,37 @@ def test_one_anchor_drawn_by_two_gold_nodes_gives_one_question() -> None:
     assert sorted(len(ids) for ids in asked["answer_ids"]) == [1, 2]
 
 
+def test_questions_in_the_same_words_are_all_dropped() -> None:
+    content = Content()
+    for i in range(40):
+        item = content.add("product", f"p{i}", title=f"Item {i}", description="", tags=[])
+        brand = content.add("brand", f"b{i}", name=f"Twin {i}", aka=[])
+        category = content.add("category", f"c{i}", name=f"Twin {i}")
+        content.edges += [(item, "made_by", brand), (item, "IN_CATEGORY", category)]
+    phrasings = [
+        {"relation": relation, "target": "product", "anchor": anchor, "forms": ["has {x}"], "keywords": ["{x}"]}
+        for relation, anchor in [("made_by", "brand"), ("IN_CATEGORY", "category")]
+    ]
+    settings = {"keyword_share": 1, "text_condition_share": 0, "held_out_share": 0, "phrasings": phrasings}
+    frame, report = generate_questions(build(content), shop_spec(**settings))
+    names = ["product <-made_by- brand", "product <-IN_CATEGORY- category"]
+    lost = [report.templates[name].dropped["same words as another question"] for name in names]
+    assert lost[0] == lost[1]
+    assert 5 < lost[0] < 35  # "product Twin 3" or "products Twin 3", each about half the time
+    assert frame["query"].is_unique
+
+
+def test_anchors_are_spread_by_the_draw() -> None:
+    content = Content()
+    brands = [content.add("brand", f"b{i}", name=f"Brand {i}", aka=[]) for i in range(30)]
+    for i in range(40):
+        item = content.add("product", f"p{i}", title=f"Item {i}", description="", tags=[])
+        content.edges += [(item, "made_by", brand) for brand in brands]
+    frame, _ = generate_questions(build(content), shop_spec(max_answers=40, text_condition_share=0))
+    joins = frame.loc[frame["template"] == "product <-made_by- brand & <-made_by- brand", "anchor_ids"]
+    assert len({anchor["node_id"] for anchors in joins for anchor in anchors}) > 12
+
+
 def test_a_condition_that_excludes_nothing_is_no_condition() -> None:
     content = Content()
     brand = content.add("brand", "b", name="Maker", aka=[])
