@@ -44,7 +44,7 @@ class NodeTypeSpec(_Model):
     document: list[str] = Field(min_length=1)
     """Fields that make up the document, in this order. The name must be among them."""
     plural: str | None = None
-    """Plural used when questions are worded; default is the type's name with an s."""
+    """Plural used when questions are worded; default is the regular English plural."""
 
     @field_validator("fields", mode="before")
     @classmethod

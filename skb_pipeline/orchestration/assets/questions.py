@@ -2,11 +2,14 @@
 
 import dagster as dg
 
+from skb_pipeline.datasets.sources import open_source
 from skb_pipeline.orchestration import types
 from skb_pipeline.orchestration.resources import WorkspaceParam
 from skb_pipeline.orchestration.steps import Step, StepConfig, pipeline_asset
 from skb_pipeline.questions.frame import QUERIES_SCHEMA, queries_hash
+from skb_pipeline.questions.from_source import SourceQueriesReport, queries_from_source
 from skb_pipeline.questions.generate import generate_questions
+from skb_pipeline.questions.report import QuestionReport
 from skb_pipeline.storage.artifacts import Draft
 from skb_pipeline.storage.duck import connect
 from skb_pipeline.storage.frames import write_frame
@@ -17,18 +20,23 @@ CODE_VERSION = "1"
 
 @pipeline_asset("questions/queries", deps=["skb/store"], code_version=CODE_VERSION, kinds={"parquet"})
 def queries(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig) -> dg.MaterializeResult:
-    """Questions with exact answers, made from the knowledge base, split into train, val and test.
+    """Questions with answers, split into train, val and test: the source's own, or made from the knowledge base.
 
-    The answers of a question are all nodes that satisfy it. Each question keeps its gold plan and template.
+    The answers of a question made here are all nodes that satisfy it; it keeps its gold plan and template.
     """
     step = Step(
         context, workspace, config, code_version=CODE_VERSION, inputs=["skb/store"],
-        sections=["node_types", "relations", "candidates", "questions"],
+        sections=["source", "node_types", "relations", "candidates", "questions"],
     )  # fmt: skip
 
     def build(draft: Draft) -> None:
         with connect(step.input("skb/store").file(SKB_FILE), read_only=True) as con:
-            frame, report = generate_questions(con, step.spec)
+            raw = open_source(step.spec).queries()
+            report: QuestionReport | SourceQueriesReport
+            if raw is None:
+                frame, report = generate_questions(con, step.spec)
+            else:
+                frame, report = queries_from_source(con, raw, step.spec.candidate_types)
             version = queries_hash(frame, con)
         write_frame(draft.path / QUERIES_FILE, types.check_frame(types.QUERIES, frame), QUERIES_SCHEMA)
         sample = "\n".join(f"- {text}" for text in frame["query"].head(10))
