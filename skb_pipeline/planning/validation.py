@@ -178,7 +178,8 @@ def _type_faults(plan: Plan) -> Iterable[Dropped]:
     """One variable, one type."""
     types: dict[str, str] = {}
     for anchor in plan.anchors:
-        types.setdefault(anchor.var, anchor.label)
+        if anchor.var != TARGET:
+            types.setdefault(anchor.var, anchor.label)
     for i, hop in enumerate(plan.hops):
         if hop.to_var == TARGET and not hop.to_label:
             continue
@@ -221,7 +222,7 @@ def _allowed(hop: Hop, ends: tuple[Sequence[str], Sequence[str]], schema: GraphS
 
 
 def _triple_reason(hop: Hop, ends: tuple[Sequence[str], Sequence[str]], schema: GraphSchema) -> str:
-    joins = "; ".join(f"({_listed(triple)})" for triple in schema.triples_of(hop.rel))
+    joins = ", ".join(f"({_listed(triple)})" for triple in schema.triples_of(hop.rel))
     between = [r for r in schema.relations if any(schema.allows(a, r, b) for a in ends[0] for b in ends[1])]
     one, other = (" or ".join(map(_show, types)) for types in ends)
     return (
