@@ -265,3 +265,7 @@ def _shown_path(path: Path) -> str:
 
     root = project_root()
     return str(path.relative_to(root)) if root and path.is_relative_to(root) else str(path)
+
+
+if __name__ == "__main__":
+    main()

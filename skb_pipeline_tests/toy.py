@@ -45,8 +45,8 @@ def toy_spec(**changes: Any) -> DatasetSpec:
         "source": {"adapter": "hpo", "max_bad_edge_rate": 1.0, "max_bad_node_rate": 1.0},
         "node_types": {
             "product": {
-                "fields": {"title": "text", "aliases": "texts", "feature": "texts", "price": "number", "rank": "integer",
-                           "about": {"shape": "text", "html": True}},
+                "fields": {"title": "text", "aliases": "texts", "feature": "texts", "price": "number",
+                           "rank": "integer", "about": {"shape": "text", "html": True}},
                 "name_field": "title",
                 "alias_field": "aliases",
                 "document": ["title", "aliases", "feature", "price", "about"],

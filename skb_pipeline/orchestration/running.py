@@ -6,7 +6,9 @@ The command line and tests use this; the UI starts the same job on the same inst
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ import dagster as dg
 
 from skb_pipeline.orchestration.partitions import register_datasets
 from skb_pipeline.storage.paths import project_root, skb_home
+
+_HOST, _PID = "skb/host", "skb/pid"
 
 
 class RunFailedError(RuntimeError):
@@ -79,17 +83,48 @@ def materialise(
         selection = list(dg.AssetSelection.assets(keys[to]).upstream().resolve(graph))
     with dg.DagsterInstance.get() if instance is None else instance as live:
         register_datasets(live, [dataset])
+        close_killed_runs(live)
         result = job.execute_in_process(
             instance=live,
             partition_key=dataset,
             asset_selection=selection,
             run_config=_run_config(selection or list(keys.values()), force),
+            tags={_HOST: _host(), _PID: str(os.getpid())},
             raise_on_error=False,
         )
     outcomes = _outcomes(result)
     if not result.success:
         raise RunFailedError(_failure(result))
     return outcomes
+
+
+def close_killed_runs(instance: dg.DagsterInstance) -> list[str]:
+    """Mark runs of this machine as failed whose process is gone, so that they do not count as in progress for ever.
+
+    Returns:
+        Ids of the runs that were closed.
+    """
+    closed = []
+    running = dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED], tags={_HOST: _host()})
+    for run in instance.get_runs(running):
+        if not _alive(int(run.tags[_PID])):
+            instance.report_run_failed(run, "The process of this run was killed; the next run takes up its work.")
+            closed.append(run.run_id)
+    return closed
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _host() -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:63]
 
 
 def _run_config(selection: list[dg.AssetKey], force: bool) -> dict[str, Any]:

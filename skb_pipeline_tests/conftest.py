@@ -1,0 +1,34 @@
+"""Fixtures shared by several test packages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from skb_pipeline.orchestration.running import prepare_home
+
+MINI = "HP:0004756"
+"""Ventricular tachycardia with its diseases and genes: 142 nodes, the smallest slice with questions in every split."""
+
+
+def write_mini_spec(folder: Path, name: str = "mini") -> None:
+    """Put a small slice of the ontology into a catalogue folder."""
+    from skb_pipeline.datasets.catalogue import spec_files
+
+    folder.mkdir(parents=True, exist_ok=True)
+    text = spec_files()["demo"].read_text()
+    replaced = text.replace("name: demo", f"name: {name}", 1).replace("HP:0030956", MINI)
+    assert replaced.count(MINI) >= 1
+    (folder / f"{name}.yaml").write_text(replaced)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home with the dataset ``mini`` in its catalogue."""
+    monkeypatch.setenv("SKB_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("SKB_CATALOGUE", raising=False)
+    monkeypatch.setenv("DAGSTER_HOME", "")  # so that the value set by prepare_home is undone too
+    prepare_home()
+    write_mini_spec(tmp_path / "home" / "catalogue")
+    return tmp_path / "home"

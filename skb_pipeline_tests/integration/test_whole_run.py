@@ -1,0 +1,193 @@
+"""The main job on a small real slice: from source files to metrics, again, after changes, and killed in every stage."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import yaml
+
+from skb_pipeline.evaluation.metrics import METRICS
+from skb_pipeline.orchestration.running import StageOutcome, materialise
+from skb_pipeline.storage.artifacts import ArtifactStore
+from skb_pipeline.workspace import Workspace
+
+COMMAND = [sys.executable, "-m", "skb_pipeline.cli"]
+
+
+def versions(store: ArtifactStore, dataset: str = "mini") -> dict[str, str]:
+    """Data version of every current artefact."""
+    found = {}
+    for pointer in sorted((store.root / dataset).glob("*/*/current.json")):
+        asset = "/".join(pointer.parent.parts[-2:])
+        found[asset] = store.require(dataset, asset).data_version
+    return found
+
+
+def files_of(store: ArtifactStore) -> dict[Path, int]:
+    """Modification time of every stored file."""
+    return {path: path.stat().st_mtime_ns for path in sorted(store.root.rglob("*")) if path.is_file()}
+
+
+def by_asset(outcomes: list[StageOutcome]) -> dict[str, StageOutcome]:
+    return {o.asset: o for o in outcomes}
+
+
+def edit_spec(home: Path, change: Any) -> None:
+    path = home / "catalogue" / "mini.yaml"
+    spec = yaml.safe_load(path.read_text())
+    change(spec)
+    path.write_text(yaml.safe_dump(spec, sort_keys=False))
+
+
+def run_cli(home: Path, *args: str, script: str | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", script, *args] if script else [*COMMAND, *args]
+    return subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "SKB_HOME": str(home)}, check=False
+    )
+
+
+@pytest.mark.slow
+def test_a_second_run_rewrites_nothing_and_changes_touch_only_what_they_must(home: Path) -> None:
+    store = Workspace().store
+    first = by_asset(materialise("mini"))
+    assert not any(o.reused for o in first.values())
+    assert first["index/dense"].metadata["texts encoded"] == first["index/dense"].metadata["vectors"]
+    before = files_of(store)
+
+    second = materialise("mini")
+    assert all(o.reused for o in second)
+    assert files_of(store) == before
+    assert versions(store) == {o.asset: store.require("mini", o.asset).data_version for o in second}
+
+    # Every asset shows metadata of its own in the UI, also when it was reused.
+    for outcome in second:
+        assert set(outcome.metadata) - {"reused", "dagster/uri", "inputs"}, outcome.asset
+
+    edit_spec(home, lambda spec: spec.update(lexical={"k1": 0.9}))
+    third = by_asset(materialise("mini"))
+    assert {a for a, o in third.items() if not o.reused} >= {"index/bm25", "ranking/bm25", "evaluation/metrics"}
+    assert {a for a, o in third.items() if o.reused} >= {"skb/store", "text/documents", "index/dense", "ranking/dense"}
+
+    # Fewer neighbours change some documents; only those are encoded again.
+    edit_spec(home, lambda spec: spec.update(documents={"neighbours": 9}))
+    fourth = by_asset(materialise("mini"))["index/dense"]
+    assert not fourth.reused
+    assert 0 < fourth.metadata["texts encoded"] < fourth.metadata["texts reused"]
+
+
+@pytest.mark.slow
+def test_metric_rows_lead_back_to_their_sources(home: Path) -> None:
+    materialise("mini")
+    store = Workspace().store
+    current = versions(store)
+    with duckdb.connect(str(store.require("mini", "evaluation/metrics").file("metrics.duckdb")), read_only=True) as con:
+        rows = con.execute("SELECT system, metric, value, ci_low, ci_high, n_queries, lineage FROM metrics").fetchall()
+        assert con.execute("SELECT count(*) FROM differences").fetchone() != (0,)
+    assert {(system, metric) for system, metric, *_ in rows} >= {(s, m) for s in ("bm25", "dense") for m in METRICS}
+    for system, _, value, low, high, n, lineage in rows:
+        assert 0 <= low <= value <= high <= 1
+        assert n > 0
+        told = json.loads(lineage)
+        assert {f"ranking/{system}", "questions/queries", "skb/store", "catalog/snapshot"} <= set(told)
+        assert all(current[asset] == version for asset, version in told.items())
+
+
+@pytest.mark.slow
+def test_the_command_line(home: Path) -> None:
+    done = run_cli(home, "run", "--dataset", "mini", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert set(rows[0]) == {
+        "dataset", "system", "split", "slice", "metric", "value", "ci_low", "ci_high", "n_queries",
+    }  # fmt: skip
+    assert "evaluation/metrics" in done.stderr
+    again = run_cli(home, "run", "--dataset", "mini")
+    assert "all reused" not in again.stdout
+    assert "none rewritten, no encoder call" in again.stderr
+    assert "recall@20" in again.stdout
+
+    for system in ("bm25", "dense"):
+        found = run_cli(home, "search", "--dataset", "mini", "Ventricular tachycardia", "--system", system,
+                        "--format", "json", "-k", "3")  # fmt: skip
+        hits = json.loads(found.stdout)
+        assert [h["rank"] for h in hits] == [1, 2, 3]
+        assert set(hits[0]) == {"rank", "external_id", "node_type", "name", "score"}
+        assert hits[0]["score"] >= hits[1]["score"] >= hits[2]["score"]
+    assert "HP:0004756" in {h["external_id"] for h in hits}
+
+    names = json.loads(run_cli(home, "dataset", "list", "--format", "json").stdout)
+    assert {row["name"] for row in names} >= {"demo", "hpo", "mini"}
+    csv = run_cli(home, "metrics", "--dataset", "mini", "--format", "csv").stdout
+    assert csv.startswith("dataset,system,split,slice,metric,value")
+    lineage = run_cli(home, "lineage", "--dataset", "mini").stdout.splitlines()
+    assert lineage[0].startswith("evaluation/metrics")
+    assert any(line.strip().startswith("catalog/snapshot") for line in lineage)
+
+    for wrong, message in [
+        (["run", "--dataset", "nope"], "unknown dataset 'nope'"),
+        (["run", "--dataset", "mini", "--to", "no/asset"], "there is no asset 'no/asset'"),
+        (["search", "--dataset", "demo", "x"], "does not exist yet: run `skb-pipeline run --dataset demo"),
+        (["search", "--dataset", "mini", "x", "--system", "bing"], "unknown system 'bing'"),
+        (["metrics", "--dataset", "../etc"], "unknown dataset"),
+    ]:
+        failed = run_cli(home, *wrong)
+        assert failed.returncode != 0
+        assert message in failed.stderr
+        assert failed.stdout == ""
+        assert "Traceback" not in failed.stderr
+
+
+KILLED = textwrap.dedent("""
+    import os, signal, sys
+    from skb_pipeline.storage import artifacts
+    from skb_pipeline.cli import main
+    asset = sys.argv.pop(1)
+    finish = artifacts.Draft.finish
+    def killed(self, *args, **kwargs):
+        finish(self, *args, **kwargs)
+        if "/".join(self.path.parts[-3:-1]) == asset:
+            os.kill(os.getpid(), signal.SIGKILL)
+    artifacts.Draft.finish = killed
+    main()
+""")
+KILLED_ENCODING = textwrap.dedent("""
+    import os, signal, sys
+    from skb_pipeline.storage import vectors
+    from skb_pipeline.cli import main
+    append = vectors.VectorCache.append
+    def killed(self, keys, rows):
+        append(self, keys[: len(keys) // 2], rows[: len(keys) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+    vectors.VectorCache.append = killed
+    main()
+""")
+
+
+@pytest.mark.slow
+def test_killed_in_every_stage_it_ends_with_the_same_hashes(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed = [o.asset for o in materialise("mini")]
+    expected = versions(Workspace().store)
+    other = tmp_path / "killed"
+    (other / "catalogue").mkdir(parents=True)
+    (other / "catalogue" / "mini.yaml").write_text((home / "catalogue" / "mini.yaml").read_text())
+    store = ArtifactStore(other / "store")
+    for asset in undisturbed:
+        if asset == "index/dense":
+            killed = run_cli(other, "run", "--dataset", "mini", script=KILLED_ENCODING)
+            assert killed.returncode == -signal.SIGKILL, killed.stderr
+        killed = run_cli(other, asset, "run", "--dataset", "mini", script=KILLED)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert store.current("mini", asset) is None
+    done = run_cli(other, "run", "--dataset", "mini")
+    assert done.returncode == 0, done.stderr
+    assert versions(store) == expected
+    assert not list(store.root.rglob(".scratch-*"))
