@@ -203,10 +203,31 @@ class QuestionSpec(_Model):
 
 
 class PlannerSpec(_Model):
-    """Hints for planners: words a person uses for a type or a relation."""
+    """Hints for planners: words a person uses for a type or a relation (see ``docs/planner.md``)."""
 
     type_words: dict[str, list[str]] = Field(default_factory=dict)
+    """Nouns for the nodes of a type, in the singular; its own name need not be listed."""
     relation_words: dict[str, list[str]] = Field(default_factory=dict)
+    """Words and phrases that speak of a relation; its own name and labels need not be listed."""
+    negation_words: list[str] = Field(default_factory=lambda: ["not", "no", "without", "never", "neither", "nor"])
+    negatable: list[str] = Field(default_factory=list)
+    """Relations whose absence in the SKB means "no": a negation word makes a negated hop of them."""
+
+
+class LinkingSpec(_Model):
+    """Which nodes an anchor's text is linked to (see ``graph.linking``)."""
+
+    name_k: int = Field(default=5, ge=1)
+    name_tau: float = Field(default=0.95, ge=0, le=1)
+    """Kept are nodes with at least this share of the best cosine."""
+    doc_k: int = Field(default=10, ge=1)
+    doc_tau: float = Field(default=0.90, ge=0, le=1)
+    min_cosine: float = Field(default=0.5, ge=-1, le=1)
+    """Below this no node is linked by name, however much better it is than the others."""
+    doc_min_cosine: float = Field(default=0.2, ge=-1, le=1)
+    """The same for documents, which are never as near to a short text as a name is."""
+    name_fields: dict[str, list[str]] = Field(default_factory=dict)
+    """Further fields, by node type, whose values are names (a gene's full name beside its symbol)."""
 
 
 class FusionSpec(_Model):
@@ -249,6 +270,7 @@ class DatasetSpec(_Model):
     retrieval: RetrievalSpec = RetrievalSpec()
     questions: QuestionSpec = QuestionSpec()
     planner: PlannerSpec = PlannerSpec()
+    linking: LinkingSpec = LinkingSpec()
     fusion: FusionSpec = FusionSpec()
     evaluation: EvaluationSpec = EvaluationSpec()
 
@@ -277,12 +299,19 @@ class DatasetSpec(_Model):
             ends = {(p.target, p.relation, p.anchor), (p.anchor, p.relation, p.target)}
             if not ends & set(triples):
                 raise ValueError(f"questions.phrasings.{i}: no triple joins {p.target!r}, {p.relation!r}, {p.anchor!r}")
-        for key in self.planner.relation_words:
-            if key not in names:
-                raise ValueError(f"planner.relation_words: relation {key!r} is not declared")
+        for hint in ("relation_words", "negatable"):
+            for key in getattr(self.planner, hint):
+                if key not in names:
+                    raise ValueError(f"planner.{hint}: relation {key!r} is not declared")
         for key in self.planner.type_words:
             if key not in known:
                 raise ValueError(f"planner.type_words: type {key!r} is not in node_types")
+        for key, fields in self.linking.name_fields.items():
+            if key not in known:
+                raise ValueError(f"linking.name_fields: type {key!r} is not in node_types")
+            unknown = [name for name in fields if name not in self.node_types[key].fields]
+            if unknown:
+                raise ValueError(f"linking.name_fields: {key!r} has no fields {unknown}")
         return self
 
     @property

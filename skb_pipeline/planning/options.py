@@ -1,0 +1,172 @@
+"""The ways in which a mention may be joined to what is asked for, each with a score of how well the words fit.
+
+An option is one or two hops from the mention to the target T. Scores only order options; their scale is set here and
+means nothing outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from skb_pipeline.datasets.spec import Triple
+from skb_pipeline.planning.reading import Place, Reading
+from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.planning.vocabulary import Spot
+
+_BEFORE, _BEHIND = 4.0, 2.5
+"""A relation word before or behind what it joins."""
+_FADING = 0.15
+"""Loss per word of distance, at most half."""
+_NEXT_NOUN = 1.0
+"""The mention hangs on the noun before it."""
+_QUALIFIED = 3.0
+"""A type word beside the mention names the label."""
+_CUSTOMARY = 1.0
+"""Times the share of edges between two types that belong to a relation."""
+_UNNAMED = -5.0
+"""A type between that the question does not name."""
+_NAMED_LATER = -2.0
+"""A type between that is named behind the mention only."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """Hops from a mention of type ``label`` to a target of type ``target``.
+
+    Attributes:
+        via: type between the two hops; None for one hop.
+        noun: first word of the noun that names it; None where the question does not.
+        relations: one per hop, from the mention on.
+        negated: the hop says that there is no such edge.
+        spoken: every relation has a word in the question, or is the only one the schema allows.
+        score: see the module docstring.
+    """
+
+    place: Place
+    label: str
+    target: str
+    via: str | None
+    noun: int | None
+    relations: tuple[str, ...]
+    negated: bool
+    spoken: bool
+    score: float
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """How well a relation fits between two types at one place of the question."""
+
+    relation: str
+    score: float
+    spoken: bool
+
+
+class OptionMaker:
+    """Options of mentions under one schema.
+
+    Args:
+        schema: the allowed triples.
+        edges: edges per triple, as stored; missing means none.
+        negatable: relations that a negation word may turn into a negated hop.
+    """
+
+    def __init__(self, schema: GraphSchema, edges: Mapping[Triple, int], negatable: frozenset[str]) -> None:
+        self._schema = schema
+        self._negatable = negatable
+        self._between: dict[tuple[str, str], dict[str, int]] = {}
+        for triple in schema.triples:
+            for ends in {(triple.head, triple.tail), (triple.tail, triple.head)}:
+                counts = self._between.setdefault(ends, {})
+                counts[triple.relation] = counts.get(triple.relation, 0) + edges.get(triple, 0)
+
+    def options(self, reading: Reading, place: Place, target: Spot | None, target_type: str) -> list[Option]:
+        """All options of one mention, best first; a negation that no relation may carry leaves none."""
+        negated = reading.negated_before(place.first)
+        found: list[Option] = []
+        for label in place.mention.nodes:
+            bonus = _QUALIFIED if label in place.qualified else 0.0
+            found.extend(self._direct(reading, place, target, label, target_type, bonus, negated))
+            if not negated:
+                found.extend(self._named(reading, place, target, label, target_type, bonus))
+                found.extend(self._unnamed(reading, place, target, label, target_type, bonus))
+        return sorted(found, key=lambda o: (-o.score, o.label, o.via or "", o.relations))
+
+    def _direct(
+        self,
+        reading: Reading,
+        place: Place,
+        target: Spot | None,
+        label: str,
+        target_type: str,
+        bonus: float,
+        negated: bool,
+    ) -> Iterator[Option]:
+        near = _NEXT_NOUN if target is not None and _noun_before(reading, place) in (target, None) else 0.0
+        for fit in self._fits(reading, label, target_type, place.first, place.last, target):
+            if not negated or fit.relation in self._negatable:
+                score = fit.score + bonus + near
+                yield Option(place, label, target_type, None, None, (fit.relation,), negated, fit.spoken, score)
+
+    def _named(
+        self, reading: Reading, place: Place, target: Spot | None, label: str, target_type: str, bonus: float
+    ) -> Iterator[Option]:
+        before = _noun_before(reading, place)
+        for noun in reading.nouns:
+            if noun == target:
+                continue
+            shift = _NEXT_NOUN if noun == before else 0.0 if noun.first < place.first else _NAMED_LATER
+            for via in sorted(noun.meanings):
+                outer = self._fits(reading, via, target_type, noun.first, noun.last, target)
+                for inner in self._fits(reading, label, via, place.first, place.last, noun):
+                    for fit in outer[:2]:
+                        score = inner.score + fit.score / 2 + bonus + shift
+                        relations = (inner.relation, fit.relation)
+                        spoken = inner.spoken and fit.spoken
+                        yield Option(place, label, target_type, via, noun.first, relations, False, spoken, score)
+
+    def _unnamed(
+        self, reading: Reading, place: Place, target: Spot | None, label: str, target_type: str, bonus: float
+    ) -> Iterator[Option]:
+        if (label, target_type) in self._between:
+            return
+        for via in self._schema.node_types:
+            for inner in self._fits(reading, label, via, place.first, place.last, target):
+                for fit in self._fits(reading, via, target_type, place.first, place.last, target)[:2]:
+                    score = inner.score + fit.score / 2 + bonus + _UNNAMED
+                    relations = (inner.relation, fit.relation)
+                    yield Option(place, label, target_type, via, None, relations, False, False, score)
+
+    def _fits(self, reading: Reading, one: str, other: str, first: int, last: int, towards: Spot | None) -> list[_Fit]:
+        """Relations between two types, best first, for a thing at words ``first`` to ``last``."""
+        counts = self._between.get((one, other), {})
+        total = sum(counts.values()) or 1
+        fits = []
+        for relation, edges in counts.items():
+            words = _words_score(reading, relation, first, last, towards)
+            score = words + _CUSTOMARY * edges / total
+            fits.append(_Fit(relation, score, words > 0 or len(counts) == 1))
+        return sorted(fits, key=lambda fit: (-fit.score, fit.relation))
+
+
+def _words_score(reading: Reading, relation: str, first: int, last: int, towards: Spot | None) -> float:
+    """Best score of a word for the relation in the gaps around a thing."""
+    gaps = [(_BEFORE, reading.left_gap(first), first), (_BEHIND, reading.right_gap(last), last)]
+    if towards is not None and towards.first > last:
+        # What is asked for comes later: "X is treated by which drugs", "X: which diseases does it cause".
+        gaps += [
+            (_BEHIND, (last + 1, towards.first), last),
+            (_BEHIND, reading.right_gap(towards.last), towards.last),
+        ]
+    scores = [0.0]
+    for weight, gap, to in gaps:
+        distance = reading.nearest(relation, gap, to)
+        if distance is not None:
+            scores.append(weight - min(_FADING * (distance - 1), weight / 2))
+    return max(scores)
+
+
+def _noun_before(reading: Reading, place: Place) -> Spot | None:
+    before = [noun for noun in reading.nouns if noun.last < place.first]
+    return before[-1] if before else None

@@ -1,0 +1,157 @@
+"""What a question says, before anything is decided: its mentions, type words, relation words and negations.
+
+Positions are those of words. The gaps around a mention in which words may speak of its relation are defined here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from skb_pipeline.planning.folding import FUNCTION_WORDS, Word, words
+from skb_pipeline.planning.name_index import Mention
+from skb_pipeline.planning.vocabulary import Spot, Vocabulary
+
+_COORDINATORS = frozenset({"and", "or", "but", "that", "which", "who", "while", "whose", "as", "well", "both", "also"})
+_LISTING = frozenset({"and", "or", "both", "as", "well", "also", "either", "the", "a", "an", "with", "together"})
+_PAUSES = ",;.:?!"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A mention with its word positions (both included) and the type words that stand beside it."""
+
+    mention: Mention
+    first: int
+    last: int
+    qualified: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One question taken apart.
+
+    Attributes:
+        question: the text.
+        words: all of its words.
+        places: mentions in order.
+        qualifiers: type words that only say what a mention is (``the gene KCNQ1``).
+        nouns: all other type words, in order: what is asked for, and what lies between.
+        relations: relation words outside mentions.
+        negations: positions of negation words that are no part of a relation's words.
+    """
+
+    question: str
+    words: tuple[Word, ...]
+    places: tuple[Place, ...]
+    qualifiers: tuple[Spot, ...]
+    nouns: tuple[Spot, ...]
+    relations: tuple[Spot, ...]
+    negations: tuple[int, ...]
+
+    @cached_property
+    def _stops(self) -> list[tuple[int, int]]:
+        """Mentions and nouns, which bound a gap, in order."""
+        return sorted([(p.first, p.last) for p in self.places] + [(n.first, n.last) for n in self.nouns])
+
+    def left_gap(self, first: int) -> tuple[int, int]:
+        """Positions [low, high) between the mention or noun before and a thing that begins at ``first``."""
+        return max((last + 1 for start, last in self._stops if start < first), default=0), first
+
+    def right_gap(self, last: int) -> tuple[int, int]:
+        """Positions [low, high) behind a thing that ends at ``last``, up to the next clause, mention or noun."""
+        high = min((start for start, _ in self._stops if start > last), default=len(self.words))
+        for i in range(last + 1, high):
+            if self.words[i].folded in _COORDINATORS or self._pause_before(i):
+                return last + 1, i
+        return last + 1, high
+
+    def continues_list(self, place: Place) -> Place | None:
+        """The mention before, when nothing but ``and``, ``or`` or a comma stands between (``A and B``)."""
+        before = [p for p in self.places if p.last < place.first]
+        if not before:
+            return None
+        ignored = {i for q in self.qualifiers for i in range(q.first, q.last + 1)}
+        between = [w.folded for i, w in self._between(before[-1].last, place.first) if i not in ignored]
+        return before[-1] if _LISTING.issuperset(between) else None
+
+    def negated_before(self, first: int) -> bool:
+        """Whether a free negation word stands in the left gap."""
+        low, high = self.left_gap(first)
+        return any(low <= i < high for i in self.negations)
+
+    def nearest(self, relation: str, gap: tuple[int, int], to: int) -> int | None:
+        """Distance in words from position ``to`` to the nearest word for ``relation`` in a gap; None if absent."""
+        low, high = gap
+        return min(
+            (
+                min(abs(s.first - to), abs(s.last - to))
+                for s in self.relations
+                if relation in s.meanings and low <= s.first and s.last < high
+            ),
+            default=None,
+        )
+
+    def rest(self, used: Sequence[tuple[int, int]], keep: Sequence[int] = ()) -> str:
+        """Content words that belong to none of the used word ranges, as written, joined by blanks."""
+        gone = {i for first, last in used for i in range(first, last + 1)}
+        left = [
+            self.question[w.start : w.end]
+            for i, w in enumerate(self.words)
+            if i not in gone and (w.folded not in FUNCTION_WORDS or i in keep)
+        ]
+        return " ".join(left)
+
+    def _between(self, last: int, first: int) -> list[tuple[int, Word]]:
+        return [(i, self.words[i]) for i in range(last + 1, first)]
+
+    def _pause_before(self, i: int) -> bool:
+        return any(c in _PAUSES for c in self.question[self.words[i - 1].end : self.words[i].start])
+
+
+def read(question: str, mentions: Sequence[Mention], vocabulary: Vocabulary) -> Reading:
+    """Take a question apart around its mentions."""
+    found = tuple(words(question))
+    places = [place for mention in mentions if (place := _place(mention, found)) is not None]
+    free = [not any(p.first <= i <= p.last for p in places) for i in range(len(found))]
+    nouns = vocabulary.type_spots(found, free)
+    relations = vocabulary.relations.find(found, free)
+    covered = {i for spot in relations for i in range(spot.first, spot.last + 1)}
+    qualifiers: list[Spot] = []
+    for n, place in enumerate(places):
+        beside = [spot for spot in nouns if _qualifies(spot, place, found)]
+        # The only noun of a question is what it asks for, even beside a name.
+        beside = [spot for spot in beside if len(nouns) - len(qualifiers) > 1]
+        qualifiers.extend(spot for spot in beside if spot not in qualifiers)
+        names = frozenset().union(*(spot.meanings for spot in beside)) & place.mention.nodes.keys()
+        places[n] = Place(place.mention, place.first, place.last, names)
+    return Reading(
+        question,
+        found,
+        tuple(places),
+        tuple(qualifiers),
+        tuple(noun for noun in nouns if noun not in qualifiers),
+        tuple(relations),
+        tuple(i for i in vocabulary.negation_spots(found) if free[i] and i not in covered),
+    )
+
+
+def _place(mention: Mention, found: Sequence[Word]) -> Place | None:
+    inside = [i for i, word in enumerate(found) if mention.start <= word.start and word.end <= mention.end]
+    return Place(mention, inside[0], inside[-1]) if inside else None
+
+
+def _qualifies(spot: Spot, place: Place, found: Sequence[Word]) -> bool:
+    """Whether a type word only says what the mention is: right behind it, or before it with function words between."""
+    if not spot.meanings & place.mention.nodes.keys():
+        return False
+    if spot.first == place.last + 1:
+        return True
+    between = found[spot.last + 1 : place.first]
+    if spot.last >= place.first or len(between) > 3:
+        return False
+    return all(word.folded in _INTRODUCING for word in between)
+
+
+_INTRODUCING = frozenset({"the", "a", "an", "such", "as", "like", "called", "named", "including", "both", "either"})

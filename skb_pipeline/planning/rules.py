@@ -1,0 +1,349 @@
+"""The rules planner: plans from the schema, the names in the SKB and the hints of the spec; no model, no training.
+
+How it reads a question is told in ``docs/planner.md``; the steps are in ``reading`` (what stands there), ``options``
+(how a mention may be joined to the target) and here (which options together make the plan).
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import duckdb
+import numpy as np
+
+from skb_pipeline.datasets.spec import DatasetSpec, Triple
+from skb_pipeline.planning.name_index import Match, Mention, NameIndex
+from skb_pipeline.planning.options import Option, OptionMaker
+from skb_pipeline.planning.plan import TARGET, Anchor, Hop, Plan, RiskLevel, Target, ValidatedPlan
+from skb_pipeline.planning.reading import Place, Reading, read
+from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.planning.validation import MAX_ANCHORS, validate
+from skb_pipeline.planning.vocabulary import Spot, Vocabulary
+
+_OPTIONS = 4
+"""Options tried per mention."""
+_COMBINATIONS = 4096
+_CHECKS = 200
+"""Combinations whose answers are looked up at most."""
+_SAME_AS_BEFORE = 2.0
+"""Score of two mentions of a list that are joined in the same way."""
+_CACHED = 4096
+
+
+_NEIGHBOURS = (
+    "SELECT DISTINCT dst FROM adjacency WHERE relation = ? AND dst_type = ? AND src IN (SELECT unnest(?::BIGINT[]))"
+)
+
+
+class PlanOutcome(StrEnum):
+    """How planning ended."""
+
+    PLANNED = "planned"
+    NO_TEXT = "no_text"
+    NO_MENTION = "no_mention"
+    """The question names no node that the index knows."""
+    NO_RELATION = "no_relation"
+    """Names were found, but the schema joins none of them to what is asked for."""
+
+
+@dataclass(frozen=True)
+class PlannedQuestion:
+    """One question's plan and how it came about.
+
+    Attributes:
+        question: as given.
+        outcome: see :class:`PlanOutcome`.
+        validated: the validated plan; a fallback unless ``outcome`` is ``planned``.
+        mentions: names found, in order; for given entities those that the index knows.
+        explanation: one line per decision, and per part of the question that the plan leaves out.
+        milliseconds: wall time.
+    """
+
+    question: str
+    outcome: PlanOutcome
+    validated: ValidatedPlan
+    mentions: tuple[Mention, ...]
+    explanation: tuple[str, ...]
+    milliseconds: float
+
+    @property
+    def risk_level(self) -> RiskLevel:
+        """Of the plan that is executed; ``no_trade`` for a fallback."""
+        return RiskLevel.NO_TRADE if self.validated.plan is None else self.validated.plan.risk_level
+
+
+class RulesPlanner:
+    """Plans questions about one SKB. Not for use by several threads at once, as it holds a connection.
+
+    Args:
+        con: the SKB file; must stay open.
+        spec: its dataset's spec.
+        index: names; built from ``con`` when not given.
+        check_answers: choose among plans only those that have an answer in the graph, if there is any. Without it the
+            words alone decide.
+    """
+
+    def __init__(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        spec: DatasetSpec,
+        *,
+        index: NameIndex | None = None,
+        check_answers: bool = True,
+    ) -> None:
+        self.schema = GraphSchema.from_spec(spec)
+        self.index = index or NameIndex.build(con, spec.linking.name_fields)
+        self.vocabulary = Vocabulary.from_spec(spec)
+        self._maker = OptionMaker(self.schema, _edges_per_triple(con), frozenset(spec.planner.negatable))
+        self._neighbours = _Neighbours(con)
+        self._check = check_answers
+
+    def plan(self, question: str, entities: Sequence[str] | None = None) -> PlannedQuestion:
+        """Plan one question. Never raises for what a question says; a question without a plan has an outcome too.
+
+        Args:
+            question: any text.
+            entities: names of the nodes that the question is about, given from outside instead of being looked for.
+                One that stands in the question is read at its place, any other as if it stood at the end.
+        """
+        start = time.perf_counter()
+        text, mentions = self._mentions(question, entities)
+        reading = read(text, mentions, self.vocabulary)
+        chosen, target, notes = self._choose(reading)
+        if chosen:
+            plan = _assemble(reading, chosen, target, notes)
+            outcome = PlanOutcome.PLANNED
+        else:
+            plan = Plan(risk_level=RiskLevel.NO_TRADE)
+            outcome = _failure(question, mentions)
+            notes.append(f"no plan: {outcome.value}")
+        validated = validate(plan, self.schema)
+        milliseconds = (time.perf_counter() - start) * 1000
+        return PlannedQuestion(question, outcome, validated, tuple(mentions), tuple(notes), milliseconds)
+
+    def plan_all(
+        self, questions: Iterable[str], entities: Iterable[Sequence[str] | None] | None = None
+    ) -> list[PlannedQuestion]:
+        """Plan many questions; one row each, in order."""
+        given = itertools.repeat(None) if entities is None else entities
+        return [self.plan(question, names) for question, names in zip(questions, given, strict=False)]
+
+    def _mentions(self, question: str, entities: Sequence[str] | None) -> tuple[str, list[Mention]]:
+        """The text to read and its mentions."""
+        if entities is None:
+            return question, self.index.find(question, self.vocabulary)
+        text, found = question, []
+        taken: list[tuple[int, int]] = []
+        for name in dict.fromkeys(entities):
+            hit = self.index.lookup(name)
+            if hit is None:
+                continue
+            place = text.casefold().find(name.casefold()) if len(text.casefold()) == len(text) else text.find(name)
+            if place < 0 or any(a < place + len(name) and place < b for a, b in taken):
+                text = f"{text} ; {name}"
+                place = len(text) - len(name)
+            taken.append((place, place + len(name)))
+            found.append(Mention(place, place + len(name), name, hit.match, hit.nodes, hit.surface))
+        return text, sorted(found, key=lambda m: m.start)
+
+    def _choose(self, reading: Reading) -> tuple[list[Option], Spot | None, list[str]]:
+        """The options that make the plan, one for each mention that is used, the target's noun, and notes."""
+        target = reading.nouns[0] if reading.nouns else None
+        types = [t for t in self.schema.candidate_types if target is None or t in target.meanings]
+        notes = [_target_note(reading, target, types)]
+        best: tuple[float, list[Option]] = (0.0, [])
+        for target_type in types:
+            choices = [self._usable(reading, place, target, target_type) for place in reading.places]
+            found = self._best_combination(reading, choices)
+            if found is not None and found[0] > best[0]:
+                best = found
+        return best[1], target, notes
+
+    def _usable(self, reading: Reading, place: Place, target: Spot | None, target_type: str) -> list[Option]:
+        options = [o for o in self._maker.options(reading, place, target, target_type) if o.score > 0]
+        if self._check:
+            options = [o for o in options if o.negated or len(self._neighbours.of_option(o))]
+        return options[:_OPTIONS]
+
+    def _best_combination(
+        self, reading: Reading, choices: Sequence[Sequence[Option]]
+    ) -> tuple[float, list[Option]] | None:
+        """The combination with the best sum of scores, of those with an answer if that is checked."""
+        ranked = _combinations(reading, choices)
+        if not ranked:
+            return None
+        if self._check:
+            for score, options in ranked[:_CHECKS]:
+                if self._neighbours.has_answer(options):
+                    return score, options
+        return ranked[0]
+
+
+def _combinations(reading: Reading, choices: Sequence[Sequence[Option]]) -> list[tuple[float, list[Option]]]:
+    """Combinations with a positive hop, best first; a mention may also be left out, which adds no score."""
+    most = _OPTIONS
+    choices = list(choices[:MAX_ANCHORS])
+    while np.prod([len(c[:most]) + 1.0 for c in choices]) > _COMBINATIONS and most > 1:
+        most -= 1
+    listed = {p.first: before for p in reading.places if (before := reading.continues_list(p)) is not None}
+    found = []
+    # With very many mentions even one option each is too much: the later ones are then always used.
+    pools = [[*c[:most], None] if i < 12 or not c else list(c[:1]) for i, c in enumerate(choices)]
+    for combination in itertools.product(*pools):
+        options = [o for o in combination if o is not None]
+        if any(not o.negated for o in options):
+            by_place = {o.place.first: o for o in options}
+            score = sum(o.score for o in options)
+            for first, before in listed.items():
+                one, other = by_place.get(first), by_place.get(before.first)
+                if one and other and (one.relations, one.via, one.label) == (other.relations, other.via, other.label):
+                    score += _SAME_AS_BEFORE
+            found.append((score, options))
+    return sorted(found, key=lambda f: -f[0])
+
+
+class _Neighbours:
+    """Neighbours of nodes in the SKB, remembered."""
+
+    def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
+        self._con = con
+        self._known: OrderedDict[tuple[bytes, str, str], np.ndarray] = OrderedDict()
+
+    def of(self, ids: np.ndarray, relation: str, node_type: str) -> np.ndarray:
+        """Distinct neighbours of one type over one relation, ascending."""
+        key = (ids.tobytes(), relation, node_type)
+        found = self._known.get(key)
+        if found is None:
+            rows = self._con.execute(_NEIGHBOURS, [relation, node_type, ids.tolist()]).fetchnumpy()["dst"]
+            found = self._known[key] = np.sort(np.asarray(rows, dtype=np.int64))
+            if len(self._known) > _CACHED:
+                self._known.popitem(last=False)
+        return found
+
+    def of_option(self, option: Option) -> np.ndarray:
+        """Targets that one option leads to."""
+        ids = option.place.mention.nodes[option.label]
+        for relation, node_type in zip(option.relations, _steps(option), strict=True):
+            ids = self.of(ids, relation, node_type)
+        return ids
+
+    def has_answer(self, options: Sequence[Option]) -> bool:
+        """Whether some target fits all options; options through the same noun share the node between."""
+        targets: np.ndarray | None = None
+        for group in _groups(options):
+            first = group[0]
+            if first.via is None or len(group) == 1:
+                reached = self.of_option(first)
+            else:
+                middle = [self.of(o.place.mention.nodes[o.label], o.relations[0], first.via) for o in group]
+                shared = middle[0]
+                for other in middle[1:]:
+                    shared = np.intersect1d(shared, other, assume_unique=True)
+                reached = self.of(shared, first.relations[1], first.target)
+            if targets is None:
+                targets = reached if not first.negated else None
+            elif first.negated:
+                targets = np.setdiff1d(targets, reached, assume_unique=True)
+            else:
+                targets = np.intersect1d(targets, reached, assume_unique=True)
+        return targets is None or len(targets) > 0
+
+
+def _steps(option: Option) -> list[str]:
+    return [option.target] if option.via is None else [option.via, option.target]
+
+
+def _groups(options: Sequence[Option]) -> list[list[Option]]:
+    """Options that share a node between, and all others alone; negated ones last."""
+    groups: dict[object, list[Option]] = {}
+    for option in sorted(options, key=lambda o: o.negated):
+        shared = option.noun is not None
+        key = (option.noun, option.via, option.relations[1]) if shared else option.place.first
+        groups.setdefault(key, []).append(option)
+    return list(groups.values())
+
+
+def _assemble(reading: Reading, chosen: Sequence[Option], target: Spot | None, notes: list[str]) -> Plan:
+    """The plan of the chosen options; notes gain a line per decision."""
+    anchors, hops = [], []
+    target_type = chosen[0].target
+    between: dict[tuple[int | None, str | None, str], str] = {}
+    for i, option in enumerate(chosen):
+        var = f"a{i}"
+        anchors.append(Anchor(var=var, text=option.place.mention.surface, label=option.label))
+        end = TARGET
+        if option.via is not None:
+            key = (option.noun if option.noun is not None else -1 - i, option.via, option.relations[1])
+            fresh = key not in between
+            end = between.setdefault(key, f"m{len(between)}")
+            if fresh:
+                hops.append(_hop(end, option.relations[1], TARGET, target_type))
+        label = option.via or target_type
+        hops.append(_hop(var, option.relations[0], end, label, negated=option.negated))
+        notes.append(_option_note(option))
+    used = [(o.place.first, o.place.last) for o in chosen]
+    left_out = [p for p in reading.places if p not in [o.place for o in chosen]]
+    notes.extend(f"left out: {p.mention.text!r} is joined by no relation that fits" for p in left_out)
+    spots = [*reading.qualifiers, *reading.nouns, *reading.relations]
+    rest = reading.rest([*used, *((s.first, s.last) for s in spots)], reading.negations)
+    if rest:
+        notes.append(f"for ranking only: {rest!r}")
+    return Plan(
+        anchors=anchors,
+        hops=hops,
+        target=Target(labels=[target_type], relevance_text=rest),
+        risk_level=_risk(chosen, target, left_out, rest),
+    )
+
+
+def _hop(start: str, relation: str, end: str, label: str, *, negated: bool = False) -> Hop:
+    return Hop.model_validate({"from": start, "rel": relation, "to_var": end, "to_label": label, "negated": negated})
+
+
+def _risk(chosen: Sequence[Option], target: Spot | None, left_out: Sequence[Place], rest: str) -> RiskLevel:
+    """See ``docs/planner.md``: weak where something was guessed, aggressive where nothing was left open."""
+    guessed = any(not o.spoken or (o.via is not None and o.noun is None) for o in chosen)
+    misspelt = any(o.place.mention.match >= Match.SHORT for o in chosen)
+    if target is None or guessed or misspelt or left_out:
+        return RiskLevel.WEAK
+    ambiguous = any(sum(map(len, o.place.mention.nodes.values())) > 1 for o in chosen)
+    return RiskLevel.NORMAL if ambiguous or rest else RiskLevel.AGGRESSIVE
+
+
+def _failure(question: str, mentions: Sequence[Mention]) -> PlanOutcome:
+    if not question.strip():
+        return PlanOutcome.NO_TEXT
+    return PlanOutcome.NO_RELATION if mentions else PlanOutcome.NO_MENTION
+
+
+def _target_note(reading: Reading, target: Spot | None, types: Sequence[str]) -> str:
+    if target is None:
+        return "asked for: no type is named, so the best of all candidate types is taken"
+    words = reading.words
+    said = reading.question[words[target.first].start : words[target.last].end]
+    return f"asked for: {' or '.join(types) or 'no candidate type'} ({said!r})"
+
+
+def _option_note(option: Option) -> str:
+    path = f" – {option.via}".join(f" –{relation}" for relation in option.relations)
+    others = sorted(set(option.place.mention.nodes) - {option.label})
+    return (
+        f"{option.place.mention.text!r} ({option.place.mention.match.name.lower()}) is a {option.label}:"
+        f"{path}– {option.target}"
+        + (" must be absent" if option.negated else "")
+        + ("" if option.spoken else ", relation guessed")
+        + (f"; could also be: {', '.join(others)}" if others else "")
+    )
+
+
+def _edges_per_triple(con: duckdb.DuckDBPyConnection) -> dict[Triple, int]:
+    rows = con.execute(
+        "SELECT h.node_type, e.relation, t.node_type, count(*) FROM edges e "
+        "JOIN nodes h ON h.node_id = e.head JOIN nodes t ON t.node_id = e.tail GROUP BY ALL"
+    ).fetchall()
+    return {Triple(head, relation, tail): count for head, relation, tail, count in rows}
