@@ -9,6 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+UNTOUCHED = -1.0
+"""Score of a row that holds none of a query's terms (shares of scores are never negative)."""
+
 
 @njit(cache=True)
 def document_frequencies(tokens: np.ndarray, offsets: np.ndarray, n_terms: int) -> np.ndarray:
@@ -57,32 +60,61 @@ def count_postings(tokens: np.ndarray, offsets: np.ndarray, indptr: np.ndarray) 
 
 
 @njit(cache=True)
-def add_up(
+def best_rows(
     terms: np.ndarray,
     data: np.ndarray,
     indices: np.ndarray,
     indptr: np.ndarray,
+    k: int,
     scores: np.ndarray,
-    stamps: np.ndarray,
-    stamp: int,
-    touched: np.ndarray,
+    rows: np.ndarray,
+    values: np.ndarray,
 ) -> int:
-    """Add the postings of a query's terms into ``scores`` (float64 [rows]).
+    """Rows that may be among the ``k`` best of a query: all that score at least as much as the k-th, and few others.
 
-    A row's old score counts as zero unless ``stamps`` (int64 [rows]) holds ``stamp`` for it, so that nothing has to be
-    cleared between queries. Rows with at least one of the terms are written into ``touched`` (int32 [rows]).
+    Args:
+        terms: int64, term ids of the query.
+        data, indices, indptr: postings; ``data`` is not negative.
+        k: at least 1.
+        scores: float64 [rows of the index], all ``UNTOUCHED``; so again on return.
+        rows: int32, one longer than ``scores``; on return its beginning holds the rows found.
+        values: float64, as long as ``scores``; on return their scores.
 
     Returns:
-        How many rows were touched.
+        How many rows were found. Rows without any of the terms are never among them.
     """
-    n = 0
+    touched = 0
     for term in terms:
         for i in range(indptr[term], indptr[term + 1]):
+            # Without a branch, which could not be predicted: the row is written down each time, and kept if new.
             row = indices[i]
-            if stamps[row] != stamp:
-                stamps[row] = stamp
-                scores[row] = 0.0
-                touched[n] = row
-                n += 1
-            scores[row] += data[i]
-    return n
+            before = scores[row]
+            rows[touched] = row
+            touched += before < 0
+            scores[row] = max(before, 0.0) + data[i]
+    found, limit, bound = 0, 2 * k, 0.0
+    for i in range(touched):
+        row = rows[i]
+        value = scores[row]
+        scores[row] = UNTOUCHED
+        if value >= bound:
+            rows[found] = row
+            values[found] = value
+            found += 1
+            if found == limit:
+                bound = np.partition(values[:found], found - k)[found - k]
+                found = _drop_below(bound, rows, values, found)
+                limit = max(2 * k, 2 * found)
+    return found
+
+
+@njit(cache=True)
+def _drop_below(bound: float, rows: np.ndarray, values: np.ndarray, n: int) -> int:
+    """Keep, of the first ``n`` entries, those of at least ``bound``; return how many stay."""
+    kept = 0
+    for i in range(n):
+        if values[i] >= bound:
+            rows[kept] = rows[i]
+            values[kept] = values[i]
+            kept += 1
+    return kept

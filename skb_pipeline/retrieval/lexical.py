@@ -104,23 +104,22 @@ class BM25Index:
         Returns:
             Hits per query in falling order. A query without known terms has none.
         """
-        if self._engine is None or not queries:
+        if self._engine is None or k < 1:
             return Hits.concatenate([])
-        from skb_pipeline.retrieval.bm25_kernels import add_up
+        from skb_pipeline.retrieval.bm25_kernels import UNTOUCHED, best_rows
 
         place = canonical_of(self.node_ids, canonical)
         postings = _read_only(self._engine.scores)
         absent = self._engine.nonoccurrence_array
-        n = len(self.node_ids)
-        scores, stamps, touched = np.zeros(n), np.full(n, -1, np.int64), np.empty(n, np.int32)
+        n = len(self)
+        scores, rows, values = np.full(n, UNTOUCHED), np.empty(n + 1, np.int32), np.empty(n)
         found: list[Hits] = []
         for i, query in enumerate(queries):
             terms = np.asarray(self._engine.get_tokens_ids(self._tokeniser(query)), dtype=np.int64)
-            m = add_up(terms, *postings, scores, stamps, i, touched)
-            rows = touched[:m]
-            best = rows[top_k_with_ties(scores[rows], k, place[rows])]
-            total = scores[best] + (float(absent[terms].sum(dtype=np.float64)) if absent is not None else 0.0)
-            found.append(Hits(np.full(len(best), i, np.int64), self.node_ids[best], total))
+            m = best_rows(terms, *postings, k, scores, rows, values)
+            best = top_k_with_ties(values[:m], k, place[rows[:m]])
+            score = values[best] + (float(absent[terms].sum(dtype=np.float64)) if absent is not None else 0.0)
+            found.append(Hits(np.full(len(best), i, np.int64), self.node_ids[rows[best]], score))
         return Hits.concatenate(found)
 
     def save(self, folder: Path) -> None:

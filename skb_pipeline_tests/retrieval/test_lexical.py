@@ -149,6 +149,21 @@ def test_equal_documents_are_cut_in_canonical_order() -> None:
     assert hits.node_id.tolist() == [3, 5, 1]
 
 
+def test_best_of_many_documents_with_many_ties_equal_a_full_sort() -> None:
+    # Enough hits for the candidate list to be cut down several times on the way.
+    rng = np.random.default_rng(8)
+    docs = [" ".join(rng.choice(WORDS[:6], rng.integers(1, 4))) for _ in range(3000)]
+    index, canonical = BM25Index.build(range(3000), docs, PLAIN), rng.permutation(3000)
+    everything = index.search(["w0 w1 w2", "w3"], 3000, canonical=canonical)
+    for query in (0, 1):
+        mine = everything.query == query
+        nodes, scores = everything.node_id[mine], everything.score[mine]
+        order = np.lexsort((canonical[nodes], -scores))
+        for k in (1, 7, 200):
+            hits = index.search(["w0 w1 w2", "w3"], k, canonical=canonical)
+            assert hits.node_id[hits.query == query].tolist() == nodes[order][:k].tolist()
+
+
 def test_word_order_of_a_query_changes_no_bit() -> None:
     docs = [" ".join(d) for d in corpus()]
     index = BM25Index.build(range(60), docs, PLAIN)
