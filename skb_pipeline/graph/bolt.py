@@ -1,0 +1,119 @@
+"""``BoltExecutor``: plans on a server that speaks Bolt and Cypher (Neo4j), through the official driver."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, LiteralString, cast
+
+import numpy as np
+
+from skb_pipeline.graph.cypher import compile_cypher
+from skb_pipeline.graph.names import COMMON_LABEL, GraphNames, quote
+from skb_pipeline.graph.results import Bindings, GraphOutcome, GraphResult, check_bindings, no_answers
+from skb_pipeline.planning.plan import Plan
+from skb_pipeline.planning.schema import GraphSchema
+
+if TYPE_CHECKING:
+    from neo4j import Driver, Record
+
+ROUTE = "cypher"
+
+LABELS_OF_CANDIDATES = (
+    "UNWIND $candidates AS candidate\n"
+    f"MATCH (n:{quote(COMMON_LABEL)} {{nodeId: candidate.id}})\n"
+    "RETURN candidate.anchor AS anchor, candidate.id AS id, labels(n) AS labels"
+)
+
+TIMEOUT_CODES = frozenset(
+    {
+        "Neo.ClientError.Transaction.TransactionTimedOut",
+        "Neo.ClientError.Transaction.TransactionTimedOutClientConfiguration",
+    }
+)
+
+
+class BoltExecutor:
+    """Executes plans over one graph on a server; may be shared by threads, as the driver may.
+
+    Args:
+        driver: an open driver; the caller closes it. A user that may only read is enough, and safer.
+        schema: the dataset's names; its :class:`~skb_pipeline.graph.names.GraphNames` are those of the store.
+        database: the server's database; None is the user's home database.
+    """
+
+    def __init__(self, driver: Driver, schema: GraphSchema, database: str | None = None) -> None:
+        self.driver, self.schema, self.database = driver, schema, database
+        self.names = GraphNames.of(schema)
+
+    def execute(
+        self, plan: Plan, bindings: Bindings, *, limit: int = 1000, timeout_s: float | None = None
+    ) -> GraphResult:
+        """Answers of a plan, in two round trips: labels of the candidates, then the plan itself.
+
+        Args:
+            plan: valid as it stands, with hops.
+            bindings: candidates per anchor (:data:`~skb_pipeline.graph.results.Bindings`).
+            limit: most answers returned; ``n_cand`` counts all of them.
+            timeout_s: seconds after which the server ends a statement (outcome ``timeout``, no answers). The server
+                does it, so one that lacks transaction timeouts does not. None: the server's default.
+
+        Raises:
+            ValueError: plan not executable, bindings malformed, a bound node absent or not of its anchor's label,
+                ``limit`` below 1, or ``timeout_s`` not positive.
+            neo4j.exceptions.Neo4jError, neo4j.exceptions.DriverError: the server refuses or cannot be reached.
+                Transient errors are tried again first, for up to the driver's ``max_transaction_retry_time``.
+        """
+        from neo4j.exceptions import Neo4jError
+
+        if limit < 1:
+            raise ValueError(f"limit must be at least 1, not {limit}")
+        if timeout_s is not None and not timeout_s > 0:
+            raise ValueError(f"timeout_s must be positive, not {timeout_s}")
+        start = time.perf_counter()
+        checked = check_bindings(plan, bindings)
+        sizes = {var: len(ids) for var, (ids, _) in checked.items()}
+        compiled = compile_cypher(plan, self.schema, sizes, names=self.names)
+        try:
+            self._check_labels(plan, checked, timeout_s)
+            (record,) = self._read(compiled.text, compiled.parameters(checked, limit), timeout_s)
+        except Neo4jError as error:
+            if error.code not in TIMEOUT_CODES:
+                raise
+            return no_answers(GraphOutcome.TIMEOUT, ROUTE, _since(start))
+        if not record["n_cand"]:
+            return no_answers(GraphOutcome.EMPTY, ROUTE, _since(start))
+        return GraphResult(
+            node_ids=np.array([node for node, _ in record["answers"]], dtype=np.int64),
+            scores=np.array([score for _, score in record["answers"]], dtype=np.float64),
+            n_cand=record["n_cand"],
+            outcome=GraphOutcome.OK,
+            route=ROUTE,
+            milliseconds=_since(start),
+        )
+
+    def _check_labels(self, plan: Plan, bindings: Bindings, timeout_s: float | None) -> None:
+        """Raise ValueError unless every bound node exists and has its anchor's label."""
+        candidates = [
+            {"anchor": i, "id": node}
+            for i, anchor in enumerate(plan.anchors)
+            for node in bindings[anchor.var][0].tolist()
+        ]
+        records = self._read(LABELS_OF_CANDIDATES, {"candidates": candidates}, timeout_s)
+        found = {(record["anchor"], record["id"]): record["labels"] for record in records}
+        for i, anchor in enumerate(plan.anchors):
+            label = self.names.labels[anchor.label]
+            ids = bindings[anchor.var][0].tolist()
+            wrong = sorted(node for node in ids if label not in found.get((i, node), ()))
+            if wrong:
+                raise ValueError(f"anchor {anchor.var!r}: nodes {wrong[:5]} are not of its label {anchor.label!r}")
+
+    def _read(self, text: str, parameters: dict[str, Any], timeout_s: float | None) -> list[Record]:
+        from neo4j import Query, RoutingControl
+
+        # The driver wants literals so that nobody pastes values into a text; ours holds quoted schema names only.
+        query = Query(cast(LiteralString, text), timeout=timeout_s)
+        return self.driver.execute_query(query, parameters, routing_=RoutingControl.READ, database_=self.database)[0]
+
+
+def _since(start: float) -> float:
+    return (time.perf_counter() - start) * 1000
