@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import duckdb
 
+from skb_pipeline.graph.csr import CsrGraph
+from skb_pipeline.graph.memory import MemoryExecutor
 from skb_pipeline.graph.results import Bindings, GraphResult
 from skb_pipeline.graph.sql import execute_sql
 from skb_pipeline.planning.plan import Plan
@@ -22,4 +24,17 @@ def run_sql(
     return execute_sql(con, plan, schema, bindings, limit=limit)
 
 
-ENGINES: dict[str, Engine] = {"sql": run_sql}
+_last: list[tuple[duckdb.DuckDBPyConnection, CsrGraph]] = []
+"""The connection used last and its graph, which many plans share."""
+
+
+def run_memory(
+    con: duckdb.DuckDBPyConnection, plan: Plan, schema: GraphSchema, bindings: Bindings, limit: int
+) -> GraphResult:
+    """The in-memory executor over a graph built from the store."""
+    if not _last or _last[0][0] is not con:
+        _last[:] = [(con, CsrGraph.from_skb(con))]
+    return MemoryExecutor(_last[0][1], schema).execute(plan, bindings, limit=limit)
+
+
+ENGINES: dict[str, Engine] = {"sql": run_sql, "memory": run_memory}
