@@ -212,6 +212,8 @@ class PlannerSpec(_Model):
     negation_words: list[str] = Field(default_factory=lambda: ["not", "no", "without", "never", "neither", "nor"])
     negatable: list[str] = Field(default_factory=list)
     """Relations whose absence in the SKB means "no": a negation word makes a negated hop of them."""
+    preferred: list[str] = Field(default_factory=list)
+    """Relations assumed where a question's words fit several between two types."""
 
 
 class LinkingSpec(_Model):
@@ -231,10 +233,14 @@ class LinkingSpec(_Model):
 
 
 class FusionSpec(_Model):
-    """Static reciprocal rank fusion: weight of the graph ranking and the rank constant."""
+    """Static reciprocal rank fusion of the graph ranking with a text branch (see ``fusion.rrf``)."""
 
     weight: float = Field(default=0.5, ge=0, le=1)
+    """Weight of the graph ranking; the text branch has the rest."""
     k: int = Field(default=60, ge=0)
+    text: Literal["bm25", "dense"] = "bm25"
+    depth: int = Field(default=100, ge=1)
+    """Rows kept per query in the fused ranking."""
 
 
 class RetrievalSpec(_Model):
@@ -299,7 +305,7 @@ class DatasetSpec(_Model):
             ends = {(p.target, p.relation, p.anchor), (p.anchor, p.relation, p.target)}
             if not ends & set(triples):
                 raise ValueError(f"questions.phrasings.{i}: no triple joins {p.target!r}, {p.relation!r}, {p.anchor!r}")
-        for hint in ("relation_words", "negatable"):
+        for hint in ("relation_words", "negatable", "preferred"):
             for key in getattr(self.planner, hint):
                 if key not in names:
                     raise ValueError(f"planner.{hint}: relation {key!r} is not declared")

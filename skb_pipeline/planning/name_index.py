@@ -32,6 +32,7 @@ _SYMBOL_MAX = 8
 _GENERIC_SHARE = 0.01
 _GENERIC_MIN = 50
 _ORDINARY_MIN = 2
+_RARE = 5
 _TEXT_SAMPLE = 20_000
 _NUMERALS = frozenset({"ii", "iii", "iv", "vi", "vii", "viii", "ix", "xi", "xii"})
 
@@ -46,7 +47,7 @@ class Match(IntEnum):
     PLURAL = 2
     """Also but for plural endings, blanks (``IL2``, ``IL-2``) or the order around one comma (``anemia, aplastic``)."""
     SHORT = 3
-    """Also but for a last word that very many surfaces have (``sleep apnea`` for ``sleep apnea syndrome``)."""
+    """Also but for a last word that very many surfaces have (``sleep apnea syndrome``) or a remark in brackets."""
     FUZZY = 4
     """But for a few letters."""
 
@@ -69,7 +70,7 @@ class Mention:
         text: the piece, as written.
         match: how it agrees with the surfaces.
         nodes: node type -> int64 ids of the nodes that have such a surface, ascending.
-        surface: the text to link with: ``text``, or the corrected spelling of a fuzzy match.
+        surfaces: node type -> the text to link with: ``text``, or (one of) the full names of a short or fuzzy match.
     """
 
     start: int
@@ -77,7 +78,7 @@ class Mention:
     text: str
     match: Match
     nodes: Mapping[str, np.ndarray]
-    surface: str
+    surfaces: Mapping[str, str]
 
 
 class NameIndex:
@@ -100,7 +101,7 @@ class NameIndex:
             self._by_text[surface.text].append(row)
             found = words(surface.text)
             self._folded.append(" ".join(word.folded for word in found))
-            for variant in (found, _inverted(surface.text)):
+            for variant in (found, _inverted(surface.text), _without_remark(surface.text)):
                 if variant:
                     self._add(row, variant)
             in_names.update({word.folded for word in found})
@@ -111,16 +112,17 @@ class NameIndex:
         self._generic = {w for w, n in in_names.items() if n > max(_GENERIC_MIN, _GENERIC_SHARE * len(self._surfaces))}
         self._ordinary = {w for w, n in spelt_small.items() if n >= _ORDINARY_MIN} | FUNCTION_WORDS
         self._known_words = {singular(w) for w in in_names} | {singular(w) for w in spelt_small}
-        self._add_shortened()
+        self._add_shortened(in_names)
 
-    def _add_shortened(self) -> None:
+    def _add_shortened(self, in_names: Mapping[str, int]) -> None:
         """Keys of surfaces without a generic last word, where no surface has that key anyway."""
         shortened: dict[str, list[tuple[int, list[Word]]]] = defaultdict(list)
         for row, surface in enumerate(self._surfaces):
             if self._folded[row].rpartition(" ")[2] in self._generic:
                 rest = words(surface.text)[:-1]
                 distinct = [word for word in rest if word.folded not in self._generic | FUNCTION_WORDS]
-                if len(distinct) > 1 or (len(rest) == 1 and distinct and rest[0].folded not in self._ordinary):
+                rare = len(rest) == 1 and (rest[0].folded not in self._ordinary or in_names[rest[0].folded] <= _RARE)
+                if len(distinct) > 1 or (distinct and rare and len(rest[0].folded) >= _FUZZY_MIN):
                     shortened[_key(rest)].append((row, rest))
         for key, found in shortened.items():
             if key not in self._by_key:
@@ -180,8 +182,9 @@ class NameIndex:
         * one letter alone is never a mention, two characters only when they are a node's name (no alias) and written
           as that is; Roman numerals are none;
         * words that begin or end with a function word must agree letter by letter (the gene ``protein IT``);
-        * a single word that is part of more than 1 % of all surfaces (and more than 50), such as ``syndrome``, is no
-          mention.
+        * a single word that is part of more than 1 % of all surfaces (and more than 50), such as ``syndrome``, is a
+          mention only where it is the whole name of a node; one that is a name without its last word
+          (:attr:`Match.SHORT`) must begin with the same letter, capital or small.
 
         Args:
             question: any text.
@@ -214,14 +217,24 @@ class NameIndex:
         folded = " ".join(word.folded for word in found)
         if folded in reserved or " ".join(singular(word.folded) for word in found) in reserved:
             rows = [row for row in rows if _is_symbol(text) and self._surfaces[row].text == text]
+        key = _key(found)
+        if len(key) <= 2 or (len(key) == 3 and len(found) > 1):
+            rows = [row for row in rows if self._surfaces[row].text == text and not self._surfaces[row].is_alias]
         if len(found) > 1:
             if found[0].folded in FUNCTION_WORDS or found[-1].folded in FUNCTION_WORDS:
                 rows = [row for row in rows if self._surfaces[row].text == text]
             return rows
-        if len(folded) < 2 or folded in self._generic or folded.isdigit() or folded in _NUMERALS:
+        if len(folded) < 2 or folded.isdigit() or folded in _NUMERALS:
             return ()
+        if folded in self._generic:
+            rows = [row for row in rows if not self._surfaces[row].is_alias and self._folded[row] == folded]
         ordinary = folded in self._ordinary
-        return [row for row in rows if _case_agrees(text, self._surfaces[row], ordinary, style)]
+        return [
+            row
+            for row in rows
+            if _case_agrees(text, self._surfaces[row], ordinary, style)
+            and (self._folded[row].count(" ") == 0 or text[0] == self._surfaces[row].text[0])
+        ]
 
     def _of_types(self, rows: Iterable[int], labels: Collection[str] | None) -> list[int]:
         return [row for row in rows if labels is None or self._surfaces[row].node_type in labels]
@@ -250,8 +263,12 @@ class NameIndex:
         for row in rows:
             ids[self._surfaces[row].node_type].add(self._surfaces[row].node_id)
         nodes = {node_type: np.array(sorted(found), dtype=np.int64) for node_type, found in sorted(ids.items())}
-        surface = self._surfaces[rows[0]].text if match is Match.FUZZY else text
-        return Mention(start, end, text, match, nodes, surface)
+        full: dict[str, str] = {}
+        for row in rows:
+            surface = self._surfaces[row]
+            full.setdefault(surface.node_type, surface.text)
+        surfaces = full if match >= Match.SHORT else dict.fromkeys(nodes, text)
+        return Mention(start, end, text, match, nodes, surfaces)
 
     def _fuzzy_mentions(
         self, question: str, found: Sequence[Word], taken: Sequence[tuple[int, int]], reserved: Container[str]
@@ -370,6 +387,12 @@ def _inverted(text: str) -> list[Word]:
     return words(f"{rest} {head}") if comma and "," not in rest and len(rest.split()) <= 4 else []
 
 
+def _without_remark(text: str) -> list[Word]:
+    """Words of ``panuveitis`` for ``panuveitis (disease)``; none where no such remark stands at the end."""
+    head, bracket, rest = text.partition(" (")
+    return words(head) if bracket and rest.endswith(")") and rest.count("(") == 0 and len(head) > 3 else []
+
+
 def _small_words(text: str) -> set[str]:
     """Distinct words of a text that are written in small letters and are not part of a compound."""
     return set(re.findall(r"(?<![\w-])[a-z]{2,}(?![\w-])", text))
@@ -394,8 +417,6 @@ def _style(question: str) -> _Style:
 
 def _case_agrees(text: str, surface: Surface, ordinary: bool, style: _Style) -> bool:
     """Whether a one-word text may stand for a surface with the same key (the rules of :meth:`NameIndex.find`)."""
-    if len(_key(words(text))) <= 2:
-        return text == surface.text and not surface.is_alias and not (style is _Style.CAPITALS and ordinary)
     if not _is_symbol(surface.text):
         return not (ordinary and fold(text) in FUNCTION_WORDS)
     if any(c.isdigit() for c in surface.text):
@@ -441,7 +462,7 @@ def _inside_compound(question: str, start: int, end: int) -> bool:
     symbol may be part of a compound (``anti-TNF``), and a following word too (``EGFR-mutated``).
     """
     before, after = question[max(start - 2, 0) : start], question[end : end + 2]
-    led = bool(re.fullmatch(r"[\w)\]]-", before)) and not _is_symbol(question[start:end])
+    led = bool(re.search(r"[\w)\]]-$|[)\]]$", before)) and not _is_symbol(question[start:end])
     return led or bool(re.fullmatch(r"-\d", after))
 
 

@@ -18,16 +18,27 @@ _BEFORE, _BEHIND = 4.0, 2.5
 """A relation word before or behind what it joins."""
 _FADING = 0.15
 """Loss per word of distance, at most half."""
+_MODIFIER = -2.0
+"""The mention only modifies a noun of another type right behind it: ``the serotonin receptor``."""
 _NEXT_NOUN = 1.0
 """The mention hangs on the noun before it."""
 _QUALIFIED = 3.0
 """A type word beside the mention names the label."""
-_CUSTOMARY = 1.0
+_USED = 2.5
+"""A mention is used at all: better another relation than a condition left out."""
+_PREFERRED = 1.0
+"""A relation that the spec prefers where words do not tell."""
+_CUSTOMARY = 0.9
 """Times the share of edges between two types that belong to a relation."""
+_MIRRORED = 1.0
+"""Two things of one type share a third: both hops over the same relation."""
 _UNNAMED = -5.0
 """A type between that the question does not name."""
-_NAMED_LATER = -2.0
+_NAMED_LATER = -1.5
 """A type between that is named behind the mention only."""
+_SHARED = 1.0
+"""That later noun is said to be the same: ``a common disease``."""
+_SHARING = frozenset({"same", "common", "shared", "mutual", "similar"})
 
 
 @dataclass(frozen=True)
@@ -70,11 +81,19 @@ class OptionMaker:
         schema: the allowed triples.
         edges: edges per triple, as stored; missing means none.
         negatable: relations that a negation word may turn into a negated hop.
+        preferred: relations taken first where the words of a question do not tell.
     """
 
-    def __init__(self, schema: GraphSchema, edges: Mapping[Triple, int], negatable: frozenset[str]) -> None:
+    def __init__(
+        self,
+        schema: GraphSchema,
+        edges: Mapping[Triple, int],
+        negatable: frozenset[str] = frozenset(),
+        preferred: frozenset[str] = frozenset(),
+    ) -> None:
         self._schema = schema
         self._negatable = negatable
+        self._preferred = preferred
         self._between: dict[tuple[str, str], dict[str, int]] = {}
         for triple in schema.triples:
             for ends in {(triple.head, triple.tail), (triple.tail, triple.head)}:
@@ -84,9 +103,12 @@ class OptionMaker:
     def options(self, reading: Reading, place: Place, target: Spot | None, target_type: str) -> list[Option]:
         """All options of one mention, best first; a negation that no relation may carry leaves none."""
         negated = reading.negated_before(place.first)
+        others = {noun.first: noun.meanings for noun in reading.nouns if noun != target}
         found: list[Option] = []
         for label in place.mention.nodes:
-            bonus = _QUALIFIED if label in place.qualified else 0.0
+            bonus = _USED + (_QUALIFIED if label in place.qualified else 0.0)
+            if place.last + 1 in others and label not in others[place.last + 1]:
+                bonus += _MODIFIER
             found.extend(self._direct(reading, place, target, label, target_type, bonus, negated))
             if not negated:
                 found.extend(self._named(reading, place, target, label, target_type, bonus))
@@ -116,12 +138,13 @@ class OptionMaker:
         for noun in reading.nouns:
             if noun == target:
                 continue
-            shift = _NEXT_NOUN if noun == before else 0.0 if noun.first < place.first else _NAMED_LATER
+            shift = _NEXT_NOUN if noun == before else 0.0 if noun.first < place.first else _later(reading, noun)
             for via in sorted(noun.meanings):
                 outer = self._fits(reading, via, target_type, noun.first, noun.last, target)
                 for inner in self._fits(reading, label, via, place.first, place.last, noun):
                     for fit in outer[:2]:
                         score = inner.score + fit.score / 2 + bonus + shift
+                        score += _MIRRORED * (label == target_type and inner.relation == fit.relation)
                         relations = (inner.relation, fit.relation)
                         spoken = inner.spoken and fit.spoken
                         yield Option(place, label, target_type, via, noun.first, relations, False, spoken, score)
@@ -135,6 +158,7 @@ class OptionMaker:
             for inner in self._fits(reading, label, via, place.first, place.last, target):
                 for fit in self._fits(reading, via, target_type, place.first, place.last, target)[:2]:
                     score = inner.score + fit.score / 2 + bonus + _UNNAMED
+                    score += _MIRRORED * (label == target_type and inner.relation == fit.relation)
                     relations = (inner.relation, fit.relation)
                     yield Option(place, label, target_type, via, None, relations, False, False, score)
 
@@ -145,7 +169,7 @@ class OptionMaker:
         fits = []
         for relation, edges in counts.items():
             words = _words_score(reading, relation, first, last, towards)
-            score = words + _CUSTOMARY * edges / total
+            score = words + _CUSTOMARY * edges / total + _PREFERRED * (relation in self._preferred)
             fits.append(_Fit(relation, score, words > 0 or len(counts) == 1))
         return sorted(fits, key=lambda fit: (-fit.score, fit.relation))
 
@@ -153,6 +177,8 @@ class OptionMaker:
 def _words_score(reading: Reading, relation: str, first: int, last: int, towards: Spot | None) -> float:
     """Best score of a word for the relation in the gaps around a thing."""
     gaps = [(_BEFORE, reading.left_gap(first), first), (_BEHIND, reading.right_gap(last), last)]
+    if any(noun.first == first for noun in reading.nouns):
+        gaps.append((_BEFORE, (first, last + 1), first))
     if towards is not None and towards.first > last:
         # What is asked for comes later: "X is treated by which drugs", "X: which diseases does it cause".
         gaps += [
@@ -170,3 +196,9 @@ def _words_score(reading: Reading, relation: str, first: int, last: int, towards
 def _noun_before(reading: Reading, place: Place) -> Spot | None:
     before = [noun for noun in reading.nouns if noun.last < place.first]
     return before[-1] if before else None
+
+
+def _later(reading: Reading, noun: Spot) -> float:
+    """What a noun behind the mention loses; less when it is said to be shared."""
+    shared = noun.first > 0 and reading.words[noun.first - 1].folded in _SHARING
+    return _NAMED_LATER + _SHARED * shared

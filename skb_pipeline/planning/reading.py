@@ -56,8 +56,13 @@ class Reading:
         return sorted([(p.first, p.last) for p in self.places] + [(n.first, n.last) for n in self.nouns])
 
     def left_gap(self, first: int) -> tuple[int, int]:
-        """Positions [low, high) between the mention or noun before and a thing that begins at ``first``."""
-        return max((last + 1 for start, last in self._stops if start < first), default=0), first
+        """Positions [low, high) from the mention (left out) or noun (taken in) before to a thing at ``first``.
+
+        A noun is taken in since it may speak of the relation too: ``transporter genes``, ``treatments for``.
+        """
+        nouns = {noun.last: noun.first for noun in self.nouns}
+        last = max((last for start, last in self._stops if start < first), default=-1)
+        return nouns.get(last, last + 1), first
 
     def right_gap(self, last: int) -> tuple[int, int]:
         """Positions [low, high) behind a thing that ends at ``last``, up to the next clause, mention or noun."""
@@ -88,7 +93,7 @@ class Reading:
             (
                 min(abs(s.first - to), abs(s.last - to))
                 for s in self.relations
-                if relation in s.meanings and low <= s.first and s.last < high
+                if relation in s.meanings and low <= s.last < high
             ),
             default=None,
         )
@@ -121,8 +126,12 @@ def read(question: str, mentions: Sequence[Mention], vocabulary: Vocabulary) -> 
     qualifiers: list[Spot] = []
     for n, place in enumerate(places):
         beside = [spot for spot in nouns if _qualifies(spot, place, found)]
-        # The only noun of a question is what it asks for, even beside a name.
-        beside = [spot for spot in beside if len(nouns) - len(qualifiers) > 1]
+        # The only noun of a question is what it asks for, even right before a name: "genes KCNQ1".
+        beside = [
+            spot
+            for spot in beside
+            if len(nouns) - len(qualifiers) > 1 or spot.first > place.last or spot.last + 1 < place.first
+        ]
         qualifiers.extend(spot for spot in beside if spot not in qualifiers)
         names = frozenset().union(*(spot.meanings for spot in beside)) & place.mention.nodes.keys()
         places[n] = Place(place.mention, place.first, place.last, names)

@@ -99,7 +99,9 @@ class RulesPlanner:
         self.schema = GraphSchema.from_spec(spec)
         self.index = index or NameIndex.build(con, spec.linking.name_fields)
         self.vocabulary = Vocabulary.from_spec(spec)
-        self._maker = OptionMaker(self.schema, _edges_per_triple(con), frozenset(spec.planner.negatable))
+        hints = spec.planner
+        edges = _edges_per_triple(con)
+        self._maker = OptionMaker(self.schema, edges, frozenset(hints.negatable), frozenset(hints.preferred))
         self._neighbours = _Neighbours(con)
         self._check = check_answers
 
@@ -148,7 +150,7 @@ class RulesPlanner:
                 text = f"{text} ; {name}"
                 place = len(text) - len(name)
             taken.append((place, place + len(name)))
-            found.append(Mention(place, place + len(name), name, hit.match, hit.nodes, hit.surface))
+            found.append(Mention(place, place + len(name), name, hit.match, hit.nodes, hit.surfaces))
         return text, sorted(found, key=lambda m: m.start)
 
     def _choose(self, reading: Reading) -> tuple[list[Option], Spot | None, list[str]]:
@@ -156,16 +158,19 @@ class RulesPlanner:
         target = reading.nouns[0] if reading.nouns else None
         types = [t for t in self.schema.candidate_types if target is None or t in target.meanings]
         notes = [_target_note(reading, target, types)]
+        groups = _same_things(reading.places)
         best: tuple[float, list[Option]] = (0.0, [])
         for target_type in types:
-            choices = [self._usable(reading, place, target, target_type) for place in reading.places]
+            choices = [self._usable(reading, places, target, target_type) for places in groups]
             found = self._best_combination(reading, choices)
             if found is not None and found[0] > best[0]:
                 best = found
         return best[1], target, notes
 
-    def _usable(self, reading: Reading, place: Place, target: Spot | None, target_type: str) -> list[Option]:
-        options = [o for o in self._maker.options(reading, place, target, target_type) if o.score > 0]
+    def _usable(self, reading: Reading, places: Sequence[Place], target: Spot | None, target_type: str) -> list[Option]:
+        """The best options of one thing, wherever the question mentions it."""
+        made = [self._maker.options(reading, place, target, target_type) for place in places]
+        options = sorted((o for group in made for o in group if o.score > 0), key=lambda o: -o.score)
         if self._check:
             options = [o for o in options if o.negated or len(self._neighbours.of_option(o))]
         return options[:_OPTIONS]
@@ -182,6 +187,20 @@ class RulesPlanner:
                 if self._neighbours.has_answer(options):
                     return score, options
         return ranked[0]
+
+
+def _same_things(places: Sequence[Place]) -> list[list[Place]]:
+    """Mentions of the same nodes together: a name that is repeated, or a symbol in brackets behind it."""
+    groups: list[list[Place]] = []
+    for place in places:
+        for group in groups:
+            nodes, other = group[0].mention.nodes, place.mention.nodes
+            if any(np.array_equal(nodes[label], other[label]) for label in nodes.keys() & other.keys()):
+                group.append(place)
+                break
+        else:
+            groups.append([place])
+    return groups
 
 
 def _combinations(reading: Reading, choices: Sequence[Sequence[Option]]) -> list[tuple[float, list[Option]]]:
@@ -227,10 +246,12 @@ class _Neighbours:
 
     def of_option(self, option: Option) -> np.ndarray:
         """Targets that one option leads to."""
-        ids = option.place.mention.nodes[option.label]
+        ids = start = option.place.mention.nodes[option.label]
         for relation, node_type in zip(option.relations, _steps(option), strict=True):
             ids = self.of(ids, relation, node_type)
-        return ids
+        # There and back over one relation would use a stored edge twice.
+        back = len(start) == 1 and option.label == option.target and len(set(option.relations)) < len(option.relations)
+        return ids[ids != start[0]] if back else ids
 
     def has_answer(self, options: Sequence[Option]) -> bool:
         """Whether some target fits all options; options through the same noun share the node between."""
@@ -275,7 +296,7 @@ def _assemble(reading: Reading, chosen: Sequence[Option], target: Spot | None, n
     between: dict[tuple[int | None, str | None, str], str] = {}
     for i, option in enumerate(chosen):
         var = f"a{i}"
-        anchors.append(Anchor(var=var, text=option.place.mention.surface, label=option.label))
+        anchors.append(Anchor(var=var, text=option.place.mention.surfaces[option.label], label=option.label))
         end = TARGET
         if option.via is not None:
             key = (option.noun if option.noun is not None else -1 - i, option.via, option.relations[1])
@@ -287,7 +308,9 @@ def _assemble(reading: Reading, chosen: Sequence[Option], target: Spot | None, n
         hops.append(_hop(var, option.relations[0], end, label, negated=option.negated))
         notes.append(_option_note(option))
     used = [(o.place.first, o.place.last) for o in chosen]
-    left_out = [p for p in reading.places if p not in [o.place for o in chosen]]
+    taken = [group for group in _same_things(reading.places) if any(o.place in group for o in chosen)]
+    used += [(p.first, p.last) for group in taken for p in group]
+    left_out = [p for p in reading.places if not any(p in group for group in taken)]
     notes.extend(f"left out: {p.mention.text!r} is joined by no relation that fits" for p in left_out)
     spots = [*reading.qualifiers, *reading.nouns, *reading.relations]
     rest = reading.rest([*used, *((s.first, s.last) for s in spots)], reading.negations)
