@@ -228,6 +228,8 @@ class LinkingSpec(_Model):
     """Below this no node is linked by name, however much better it is than the others."""
     doc_min_cosine: float = Field(default=0.2, ge=-1, le=1)
     """The same for documents, which are never as near to a short text as a name is."""
+    vectors: Literal["float32", "float16"] = "float32"
+    """How vectors are stored; float16 halves the files and changes cosines by up to 0.001."""
     name_fields: dict[str, list[str]] = Field(default_factory=dict)
     """Further fields, by node type, whose values are names (a gene's full name beside its symbol)."""
 
