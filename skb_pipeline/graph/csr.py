@@ -153,15 +153,10 @@ class CsrGraph:
 
     def positions(self, node_ids: np.ndarray) -> np.ndarray:
         """int64 positions of node ids; -1 for an id that no node has."""
-        if not self.n_nodes:
-            return np.full(len(node_ids), -1, dtype=np.int64)
-        # Keys of the array's own type: for others numpy would convert the whole array, at every call.
-        dtype = self.node_ids.dtype
-        possible = (node_ids >= 0) & (node_ids <= np.iinfo(dtype).max)
-        keys = np.where(possible, node_ids, 0).astype(dtype)
-        place = np.searchsorted(self.node_ids, keys, sorter=self.id_order)
-        found = self.id_order[np.minimum(place, self.n_nodes - 1)].astype(np.int64)
-        return np.where(self.node_ids[found] == node_ids, found, -1)
+        from skb_pipeline.graph import kernels
+
+        wanted = np.ascontiguousarray(node_ids, dtype=np.int64)
+        return np.asarray(kernels.find_positions(self.node_ids, self.id_order, wanted))
 
     def save(self, folder: Path) -> None:
         """Write one ``.npy`` file per array, then the manifest.

@@ -62,6 +62,29 @@ def fill_rows(
 
 
 @njit(cache=True, nogil=True)
+def find_positions(node_ids: np.ndarray, id_order: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """int64 positions of node ids, -1 for unknown ones. ``numpy.searchsorted`` would convert both arrays every time.
+
+    Args:
+        node_ids: id per position.
+        id_order: positions by ascending id.
+        wanted: int64.
+    """
+    found = np.full(len(wanted), -1, np.int64)
+    for i in range(len(wanted)):
+        begin, end = 0, len(id_order)
+        while begin < end:
+            middle = (begin + end) // 2
+            if node_ids[id_order[middle]] < wanted[i]:
+                begin = middle + 1
+            else:
+                end = middle
+        if begin < len(id_order) and node_ids[id_order[begin]] == wanted[i]:
+            found[i] = id_order[begin]
+    return found
+
+
+@njit(cache=True, nogil=True)
 def first_at_least(values: np.ndarray, begin: int, end: int, low: int) -> int:
     """First place in ``values[begin:end]``, which ascend, that holds ``low`` or more; ``end`` if none does."""
     if begin == end or values[begin] >= low:

@@ -69,7 +69,7 @@ class Message:
 
 
 class Traversal:
-    """Single hops over a graph. Its scratch arrays, 8 to 28 bytes per node, are for one thread at a time."""
+    """Single hops over a graph. Its scratch arrays, 12 to 28 bytes per node, are for one thread at a time."""
 
     def __init__(self, graph: CsrGraph) -> None:
         from skb_pipeline.graph import kernels
