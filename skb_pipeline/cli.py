@@ -148,18 +148,51 @@ def metrics(name: str, split: str, slice_name: str, output: str) -> None:
 
 @cli.command()
 @click.option("--dataset", "name", required=True, help="Name of a dataset.")
-@click.option("--system", default="bm25", show_default=True, help="Which ranking: bm25 or dense.")
+@click.option("--system", default="fused", show_default=True, help="Which ranking: bm25, dense, graph or fused.")
 @click.option("-k", default=10, show_default=True, type=click.IntRange(1, 1000), help="Number of hits.")
+@click.option("--explain", is_flag=True, help="Also print plan, links and each branch's ranks (to stderr).")
 @click.argument("question")
 @_format_option
 @_readable_errors
-def search(name: str, system: str, k: int, question: str, output: str) -> None:
+def search(name: str, system: str, k: int, explain: bool, question: str, output: str) -> None:
     """Rank the nodes of a dataset for one question."""
     from skb_pipeline.search import SearchSession
 
     with SearchSession.open(name) as session:
         hits = session.search(question, system=system, k=k)
-    _print_rows(hits, ["rank", "external_id", "node_type", "name", "score"], output)
+        if explain:
+            _note(json.dumps(session.explain(question), indent=1, ensure_ascii=False))
+            hits = session.with_branch_ranks(question, hits)
+    ranks = [key for key in hits[0] if key.startswith("rank ")] if hits else []
+    _print_rows(hits, ["rank", "external_id", "node_type", "name", "score", *ranks], output)
+
+
+@cli.command()
+@click.option("--dataset", "name", required=True, help="Name of a dataset.")
+@click.argument("question")
+@_readable_errors
+def plan(name: str, question: str) -> None:
+    """Print a question's plan as JSON: plan, status, dropped, links, cypher, sql, n_cand."""
+    from skb_pipeline.search import SearchSession
+
+    with SearchSession.open(name) as session:
+        click.echo(json.dumps(session.explain(question), indent=1, ensure_ascii=False))
+
+
+@cli.command()
+@click.option("--dataset", "name", required=True, help="Name of a dataset.")
+@click.argument("query_id")
+@_readable_errors
+def trace(name: str, query_id: str) -> None:
+    """Print what became of one evaluated question, as JSON."""
+    from skb_pipeline.evaluation.traces import read_trace
+    from skb_pipeline.workspace import TRACES_FILE, Workspace
+
+    path = Workspace().store.require(name, "evaluation/traces").file(TRACES_FILE)
+    try:
+        click.echo(json.dumps(read_trace(path, query_id), indent=1, ensure_ascii=False))
+    except KeyError as error:
+        raise click.ClickException(str(error.args[0])) from error
 
 
 @cli.command()
@@ -206,18 +239,22 @@ def ui(port: int, host: str) -> None:
 
 
 def _print_metrics(name: str, *, split: str, slice_name: str, output: str) -> None:
-    from skb_pipeline.evaluation.tables import text_table
+    from skb_pipeline.evaluation.tables import difference_text, text_table
     from skb_pipeline.storage.duck import connect
     from skb_pipeline.workspace import METRICS_FILE, Workspace
 
     path = Workspace().store.require(name, "evaluation/metrics").file(METRICS_FILE)
     with connect(path, read_only=True) as con:
         rows = con.execute("SELECT * FROM metrics").df()
+        differences = con.execute("SELECT * FROM differences").df()
     if output == "table":
         try:
             click.echo(text_table(rows, split=split, slice=slice_name))
         except ValueError as error:
             raise click.ClickException(str(error)) from error
+        if slice_name == "all":
+            click.echo(difference_text(differences, system="fused", split=split))
+            click.echo("Paired differences; * marks an interval without 0.")
         return
     if split != "all":
         rows = rows[rows["split"] == split]

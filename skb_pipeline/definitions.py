@@ -8,14 +8,16 @@ from typing import Any
 import dagster as dg
 
 from skb_pipeline.orchestration import checks, jobs, schedules, sensors
-from skb_pipeline.orchestration.assets import catalog, evaluation, index, questions, ranking, skb, text
+from skb_pipeline.orchestration.assets import catalog, evaluation, graph, index, planning, questions, ranking, skb, text
 from skb_pipeline.orchestration.resources import WorkspaceResource
 
 
 def build_defs(resources: Mapping[str, Any] | None = None) -> dg.Definitions:
     """All assets, checks, jobs, sensors and schedules; ``resources`` replaces the default ones by name."""
     return dg.Definitions(
-        assets=dg.load_assets_from_modules([catalog, skb, text, questions, index, ranking, evaluation]),
+        assets=dg.load_assets_from_modules(
+            [catalog, skb, text, questions, index, graph, planning, ranking, evaluation]
+        ),
         asset_checks=checks.ALL,
         jobs=jobs.ALL,
         sensors=sensors.ALL,

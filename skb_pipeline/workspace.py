@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from skb_pipeline.datasets.catalogue import get_spec
 from skb_pipeline.datasets.spec import DatasetSpec
-from skb_pipeline.storage.artifacts import ArtifactStore, stable_hash
+from skb_pipeline.storage.artifacts import Artifact, ArtifactStore, stable_hash
 from skb_pipeline.storage.paths import check_dataset_name, inside, skb_home
 
 if TYPE_CHECKING:
+    from skb_pipeline.graph.branch import GraphBranch
     from skb_pipeline.retrieval.encoder import Encoder
     from skb_pipeline.storage.vectors import VectorCache
 
@@ -20,6 +21,12 @@ DOCUMENTS_FILE = "documents.parquet"
 QUERIES_FILE = "queries.parquet"
 BM25_FOLDER = "bm25"
 DENSE_FOLDER = "dense"
+ANCHORS_FOLDER = "anchors"
+CSR_FOLDER = "csr"
+PLANS_FILE = "plans.parquet"
+OUTCOMES_FILE = "outcomes.parquet"
+PLAN_QUALITY_FILE = "plan_quality.duckdb"
+TRACES_FILE = "traces.parquet"
 RANKING_FILE = "ranking.parquet"
 QUERY_METRICS_FILE = "query_metrics.parquet"
 METRICS_FILE = "metrics.duckdb"
@@ -56,3 +63,28 @@ class Workspace:
         encoder = Encoder(spec.encoder, known_hashes=self.root / "cache" / "model_hashes.json")
         folder = self.cache(spec.name, f"vectors-{stable_hash(encoder.model_fingerprint)[:16]}")
         return encoder, VectorCache(folder, encoder.model_fingerprint)
+
+    def open_graph_branch(self, spec: DatasetSpec) -> GraphBranch:
+        """The graph branch on the dataset's current artefacts.
+
+        Raises:
+            ArtifactMissingError: one of them was never made.
+            ManifestMismatchError: they do not fit each other.
+        """
+        from skb_pipeline.graph.branch import GraphBranch
+        from skb_pipeline.graph.csr import CsrGraph
+        from skb_pipeline.graph.linking import AnchorIndex
+        from skb_pipeline.graph.memory import MemoryExecutor
+        from skb_pipeline.planning.schema import GraphSchema
+
+        store = self.store.require(spec.name, "skb/store")
+        graph = CsrGraph.load(self.store.require(spec.name, "graph/csr").file(CSR_FOLDER), data=skb_of(store))
+        encoder, cache = self.open_encoder(spec)
+        anchors = AnchorIndex.load(self.store.require(spec.name, "graph/anchors").file(ANCHORS_FOLDER), cache, encoder)
+        executor = MemoryExecutor(graph, GraphSchema.from_spec(spec))
+        return GraphBranch(executor, anchors, candidate_types=spec.candidate_types, depth=spec.retrieval.depth)
+
+
+def skb_of(store: Artifact) -> dict[str, str]:
+    """What an artefact made from an SKB file must agree on with it: content, and the map of keys to node ids."""
+    return {"data_version": store.data_version, "identity": str(store.manifest["skb_identity"])}

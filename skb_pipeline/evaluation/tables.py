@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,7 +158,39 @@ def text_table(metric_rows: pd.DataFrame, *, split: str, slice: str = "all", met
     for name, *numbers in cells:
         right = [cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)]
         lines.append("  ".join([name.ljust(widths[0]), *right]))
-    return "\n".join(lines) + "\n\n" + _footer(rows, split, slice) + "\n"
+    footer = textwrap.fill(_footer(rows, split, slice), width=110)
+    return "\n".join(lines) + "\n\n" + footer + "\n"
+
+
+def difference_text(differences: pd.DataFrame, *, system: str, split: str, metrics: Sequence[str] = METRICS) -> str:
+    """Differences of ``system`` minus each other system on a split, for a terminal; a star marks intervals without 0.
+
+    Args:
+        differences: rows of :func:`difference_table`, slice ``all`` is shown.
+        system: the first of each pair.
+        split, metrics: what to show, in this order.
+    """
+    chosen = (differences["system"] == system) & (differences["split"] == split) & (differences["slice"] == "all")
+    cells = [[f"{system} minus", *metrics]]
+    for other, own in differences[chosen].groupby("other", sort=False):
+        by_metric = own.set_index("metric")
+        line = [str(other)]
+        for metric in metrics:
+            value, low, high = by_metric.loc[metric, ["difference", "ci_low", "ci_high"]]
+            line.append(f"{value:+.3f} [{low:+.3f}, {high:+.3f}]{'*' if low > 0 or high < 0 else ' '}")
+        cells.append(line)
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(
+        "  ".join([name.ljust(widths[0]), *[c.rjust(w) for c, w in zip(rest, widths[1:], strict=True)]]).rstrip()
+        for name, *rest in cells
+    )
+
+
+def markdown_rows(frame: pd.DataFrame, most: int = 50) -> str:
+    """The first rows of any frame as a Markdown table."""
+    lines = [_markdown_line(list(map(str, frame.columns))), _markdown_line(["---"] * frame.shape[1])]
+    lines += [_markdown_line(list(map(str, row))) for row in frame.head(most).itertuples(index=False)]
+    return "\n".join(lines)
 
 
 def write_duckdb(path: Path, metrics_df: pd.DataFrame, differences_df: pd.DataFrame) -> None:

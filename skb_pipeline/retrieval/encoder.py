@@ -213,7 +213,9 @@ class Encoder:
     @cached_property
     def _model(self) -> Any:
         from sentence_transformers import SentenceTransformer
+        from transformers.utils import logging as transformers_logging
 
+        transformers_logging.disable_progress_bar()  # loading takes no time worth a bar of its own
         source = find_model(self.spec)
         model = SentenceTransformer(str(source.folder or source.hub_id), revision=source.revision)
         config = getattr(getattr(model[0], "auto_model", None), "config", None)

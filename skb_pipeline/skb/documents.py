@@ -60,9 +60,7 @@ def build_documents(con: duckdb.DuckDBPyConnection, spec: DatasetSpec) -> pd.Dat
                 *relations.get(node_id, []),
             ]
         )
-        for node_id, node_type, fields in zip(
-            nodes["node_id"], nodes["node_type"], nodes["fields"], strict=True
-        )
+        for node_id, node_type, fields in zip(nodes["node_id"], nodes["node_type"], nodes["fields"], strict=True)
     ]
     nodes["document"] = documents
     nodes["text_hash"] = [hashlib.sha256(d.encode()).hexdigest() for d in documents]

@@ -90,9 +90,7 @@ class LoadReport:
         return asdict(self)
 
 
-def ingest(
-    spec: DatasetSpec, source: SourceAdapter, path: Path, *, previous: Path | None = None
-) -> LoadReport:
+def ingest(spec: DatasetSpec, source: SourceAdapter, path: Path, *, previous: Path | None = None) -> LoadReport:
     """Write the SKB file ``path`` from a source.
 
     Args:
@@ -136,9 +134,7 @@ def _stage_nodes(
             con.unregister("chunk")
             progress.update(len(chunk))
     report.cleaned = dict(sorted(cleaned.items()))
-    report.coerced = {
-        f"{name}: {kind}": n for name in sorted(coerced) for kind, n in sorted(coerced[name].items())
-    }
+    report.coerced = {f"{name}: {kind}": n for name in sorted(coerced) for kind, n in sorted(coerced[name].items())}
 
 
 def _clean_node(
@@ -170,9 +166,7 @@ def _clean_node(
     return row
 
 
-def _count_changes(
-    changes: Counter[str], name: str, cleaned: Counter[str], coerced: dict[str, Counter[str]]
-) -> None:
+def _count_changes(changes: Counter[str], name: str, cleaned: Counter[str], coerced: dict[str, Counter[str]]) -> None:
     for kind, n in changes.items():
         if kind in ("surrogate_replaced", "nul_removed", "nfc_normalised"):
             cleaned[kind] += n

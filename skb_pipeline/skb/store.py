@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import duckdb
 import numpy as np
+import pandas as pd
 
 TABLES = """
 CREATE TABLE nodes (
@@ -55,3 +56,8 @@ def canonical_positions(con: duckdb.DuckDBPyConnection) -> np.ndarray:
     positions = np.full(int(ids.max()) + 1 if len(ids) else 0, -1, dtype=np.int64)
     positions[ids] = rows["canonical"]
     return positions
+
+
+def node_table(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
+    """How people know each node: index ``node_id``, columns ``external_id, node_type, name``."""
+    return con.execute("SELECT node_id, external_id, node_type, name FROM nodes").df().set_index("node_id")

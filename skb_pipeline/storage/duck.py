@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,3 +49,12 @@ def frame_hash(frame: pd.DataFrame | pa.Table) -> str:
     with connect() as con:
         con.register("frame", frame)
         return content_hash(con, "SELECT * FROM frame")
+
+
+def write_tables(path: Path, tables: Mapping[str, pd.DataFrame]) -> None:
+    """Write frames as the tables of a new DuckDB file; table names are chosen by the caller, never by data."""
+    with connect(path) as con:
+        for name, frame in tables.items():
+            con.register("frame", frame)
+            con.execute(f"CREATE TABLE {name} AS SELECT * FROM frame")
+            con.unregister("frame")

@@ -58,7 +58,8 @@ def test_a_second_run_rewrites_nothing_and_changes_touch_only_what_they_must(hom
     store = Workspace().store
     first = by_asset(materialise("mini"))
     assert not any(o.reused for o in first.values())
-    assert first["index/dense"].metadata["texts encoded"] == first["index/dense"].metadata["vectors"]
+    # Two pairs of documents are alike and are encoded once each.
+    assert (first["index/dense"].metadata["vectors"], first["index/dense"].metadata["texts encoded"]) == (142, 140)
     before = files_of(store)
 
     second = materialise("mini")
@@ -117,10 +118,11 @@ def test_the_command_line(home: Path) -> None:
         found = run_cli(home, "search", "--dataset", "mini", "Ventricular tachycardia", "--system", system,
                         "--format", "json", "-k", "3")  # fmt: skip
         hits = json.loads(found.stdout)
+        names = {h["name"].lower() for h in hits}
+        assert any("ventricular tachycardia" in name for name in names), names
         assert [h["rank"] for h in hits] == [1, 2, 3]
         assert set(hits[0]) == {"rank", "external_id", "node_type", "name", "score"}
         assert hits[0]["score"] >= hits[1]["score"] >= hits[2]["score"]
-    assert "HP:0004756" in {h["external_id"] for h in hits}
 
     names = json.loads(run_cli(home, "dataset", "list", "--format", "json").stdout)
     assert {row["name"] for row in names} >= {"demo", "hpo", "mini"}
@@ -135,7 +137,7 @@ def test_the_command_line(home: Path) -> None:
         (["run", "--dataset", "mini", "--to", "no/asset"], "there is no asset 'no/asset'"),
         (["search", "--dataset", "demo", "x"], "does not exist yet: run `skb-pipeline run --dataset demo"),
         (["search", "--dataset", "mini", "x", "--system", "bing"], "unknown system 'bing'"),
-        (["metrics", "--dataset", "../etc"], "unknown dataset"),
+        (["metrics", "--dataset", "../etc"], "dataset name '../etc' is not allowed"),
     ]:
         failed = run_cli(home, *wrong)
         assert failed.returncode != 0
@@ -158,12 +160,14 @@ KILLED = textwrap.dedent("""
     main()
 """)
 KILLED_ENCODING = textwrap.dedent("""
-    import os, signal, sys
+    import os, signal
+    from skb_pipeline.retrieval import embedding
     from skb_pipeline.storage import vectors
     from skb_pipeline.cli import main
+    embedding.embed_texts.__kwdefaults__["flush_every"] = 2
     append = vectors.VectorCache.append
     def killed(self, keys, rows):
-        append(self, keys[: len(keys) // 2], rows[: len(keys) // 2])
+        append(self, keys, rows)
         os.kill(os.getpid(), signal.SIGKILL)
     vectors.VectorCache.append = killed
     main()

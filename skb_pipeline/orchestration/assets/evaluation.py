@@ -8,17 +8,31 @@ import pandas as pd
 import pyarrow as pa
 
 from skb_pipeline.evaluation.metrics import METRICS, evaluate_ranking
-from skb_pipeline.evaluation.tables import difference_table, markdown_table, metric_table, write_duckdb
+from skb_pipeline.evaluation.plan_quality import causes_table, judge_plans, plan_quality_markdown, plan_quality_table
+from skb_pipeline.evaluation.tables import difference_table, markdown_rows, markdown_table, metric_table, write_duckdb
+from skb_pipeline.evaluation.traces import TRACES_SCHEMA, build_traces
 from skb_pipeline.orchestration import types
+from skb_pipeline.orchestration.assets.ranking import graph_hits_for_fusion
 from skb_pipeline.orchestration.resources import WorkspaceParam
 from skb_pipeline.orchestration.steps import Step, StepConfig, pipeline_asset
-from skb_pipeline.storage.artifacts import Draft
-from skb_pipeline.storage.duck import connect, frame_hash
+from skb_pipeline.planning.agreement import plans_agree
+from skb_pipeline.skb.store import node_table
+from skb_pipeline.storage.artifacts import Draft, stable_hash
+from skb_pipeline.storage.duck import connect, frame_hash, write_tables
 from skb_pipeline.storage.frames import read_frame, write_frame
-from skb_pipeline.workspace import METRICS_FILE, QUERIES_FILE, QUERY_METRICS_FILE, RANKING_FILE, SKB_FILE
+from skb_pipeline.workspace import (
+    METRICS_FILE,
+    OUTCOMES_FILE,
+    PLAN_QUALITY_FILE,
+    QUERIES_FILE,
+    QUERY_METRICS_FILE,
+    RANKING_FILE,
+    SKB_FILE,
+    TRACES_FILE,
+)
 
 CODE_VERSION = "1"
-SYSTEMS = ("bm25", "dense")
+SYSTEMS = ("bm25", "dense", "graph", "fused")
 """Rankings that are evaluated, in the order of the table."""
 _QUERY_METRICS_SCHEMA = pa.schema(
     [("query_id", pa.string()), ("split", pa.string()), *[(m, pa.float64()) for m in METRICS],
@@ -115,3 +129,85 @@ def with_provenance(step: Step, rows: pd.DataFrame) -> pd.DataFrame:
         run_id=step.context.run_id,
         lineage=rows["system"].map(lineage),
     )
+
+
+@pipeline_asset(
+    "evaluation/plan_quality",
+    deps=["ranking/graph", "questions/queries", "skb/store"],
+    code_version=CODE_VERSION,
+    kinds={"duckdb"},
+)
+def plan_quality(
+    context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig
+) -> dg.MaterializeResult:
+    """How good the plans are: do they execute, how many candidates do they leave, is an answer among them.
+
+    Denominators are all questions. Tables `plan_quality` and `causes` in a DuckDB file.
+    """
+    step = Step(
+        context,
+        workspace,
+        config,
+        code_version=CODE_VERSION,
+        inputs=["ranking/graph", "questions/queries", "skb/store"],
+    )
+
+    def build(draft: Draft) -> None:
+        queries = read_frame(step.input("questions/queries").file(QUERIES_FILE))
+        outcomes = read_frame(step.input("ranking/graph").file(OUTCOMES_FILE))
+        with connect(step.input("skb/store").file(SKB_FILE), read_only=True) as con:
+            node_type = node_table(con)["node_type"].to_dict()
+        hits = graph_hits_for_fusion(step.input("ranking/graph"))
+        judged = {"rules": judge_plans(queries, outcomes, hits, node_type, plans_agree)}
+        table = plan_quality_table(judged, queries, dataset=step.dataset)
+        causes = causes_table(judged)
+        write_tables(draft.path / PLAN_QUALITY_FILE, {"plan_quality": table, "causes": causes})
+        test = table[(table["split"] == "test") & (table["slice"] == "all")].set_index("measure")["value"]
+        shown = {
+            f"{split} plans": plan_quality_markdown(table, split=split, slices=_PLAN_SLICES)
+            for split in ("test", "val")
+        }
+        draft.finish(
+            stable_hash([frame_hash(table), frame_hash(causes)]),
+            {f"test {measure}": round(float(value), 4) for measure, value in test.dropna().items()},
+            markdown={**shown, "causes": markdown_rows(causes)},
+        )
+
+    return step.run(build)
+
+
+_PLAN_SLICES = ("all", "wording=known", "wording=held_out", "template=one_hop")
+
+
+@pipeline_asset(
+    "evaluation/traces",
+    deps=["questions/queries", "skb/store", *[f"ranking/{system}" for system in SYSTEMS]],
+    code_version=CODE_VERSION,
+    kinds={"parquet"},
+)
+def traces(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig) -> dg.MaterializeResult:
+    """For each question: its plan and links, and where every branch put each answer.
+
+    `skb-pipeline trace --dataset D QUERY_ID` prints one.
+    """
+    rankings = {system: f"ranking/{system}" for system in SYSTEMS}
+    step = Step(
+        context, workspace, config, code_version=CODE_VERSION,
+        inputs=["questions/queries", "skb/store", *rankings.values()], sections=["fusion"],
+    )  # fmt: skip
+
+    def build(draft: Draft) -> None:
+        with connect(step.input("skb/store").file(SKB_FILE), read_only=True) as con:
+            nodes = node_table(con)
+        frame = build_traces(
+            read_frame(step.input("questions/queries").file(QUERIES_FILE)),
+            read_frame(step.input("ranking/graph").file(OUTCOMES_FILE)),
+            {system: read_frame(step.input(key).file(RANKING_FILE)) for system, key in rankings.items()},
+            nodes,
+            step.spec.fusion,
+            fused_graph=graph_hits_for_fusion(step.input("ranking/graph")),
+        )
+        write_frame(draft.path / TRACES_FILE, frame, TRACES_SCHEMA)
+        draft.finish(frame_hash(frame), {"dagster/row_count": len(frame)})
+
+    return step.run(build)

@@ -6,18 +6,29 @@ import dagster as dg
 import numpy as np
 import pandas as pd
 
+from skb_pipeline.fusion.rrf import static_rrf
+from skb_pipeline.graph.branch import OUTCOMES_SCHEMA, branch_hits, outcomes_frame
 from skb_pipeline.orchestration import types
 from skb_pipeline.orchestration.resources import WorkspaceParam
 from skb_pipeline.orchestration.steps import Step, StepConfig, pipeline_asset
+from skb_pipeline.planning.frames import validated_plans
 from skb_pipeline.retrieval.dense import DenseIndex
 from skb_pipeline.retrieval.embedding import embed_texts
 from skb_pipeline.retrieval.lexical import BM25Index
-from skb_pipeline.retrieval.ranking import RANKING_SCHEMA, Hits, build_ranking
-from skb_pipeline.skb.store import canonical_positions
-from skb_pipeline.storage.artifacts import Draft
+from skb_pipeline.retrieval.ranking import RANKING_SCHEMA, Hits, rank_hits
+from skb_pipeline.skb.store import canonical_positions, node_table
+from skb_pipeline.storage.artifacts import Artifact, Draft
 from skb_pipeline.storage.duck import connect, content_hash
 from skb_pipeline.storage.frames import read_frame, write_frame
-from skb_pipeline.workspace import BM25_FOLDER, DENSE_FOLDER, QUERIES_FILE, RANKING_FILE, SKB_FILE
+from skb_pipeline.workspace import (
+    BM25_FOLDER,
+    DENSE_FOLDER,
+    OUTCOMES_FILE,
+    PLANS_FILE,
+    QUERIES_FILE,
+    RANKING_FILE,
+    SKB_FILE,
+)
 
 CODE_VERSION = "1"
 
@@ -74,11 +85,15 @@ def _canonical(step: Step) -> np.ndarray:
 
 
 def store_ranking(step: Step, draft: Draft, query_ids: Sequence[str], hits: Hits, canonical: np.ndarray) -> None:
-    """Turn hits into a ranking, check it, write it, and finish the draft with its content hash."""
-    frame = build_ranking(
-        np.asarray(query_ids, dtype=object)[hits.query], hits.node_id, hits.score,
-        canonical=canonical, depth=step.spec.retrieval.depth, query_order=query_ids,
-    )  # fmt: skip
+    """Turn hits into a ranking and finish the draft with it."""
+    depth = step.spec.retrieval.depth
+    finish_ranking(
+        step, draft, query_ids, rank_hits(hits, canonical=canonical, depth=depth, query_order=query_ids), depth
+    )
+
+
+def finish_ranking(step: Step, draft: Draft, query_ids: Sequence[str], frame: pd.DataFrame, depth: int) -> None:
+    """Check a ranking, write it, and finish the draft with its content hash and counts."""
     write_frame(draft.path / RANKING_FILE, types.check_frame(types.RANKING, frame), RANKING_SCHEMA)
     per_query = frame.groupby("query_id").size()
     draft.finish(
@@ -88,10 +103,17 @@ def store_ranking(step: Step, draft: Draft, query_ids: Sequence[str], hits: Hits
             "dagster/row_count": len(frame),
             "queries": len(query_ids),
             "queries without hits": len(query_ids) - len(per_query),
-            "depth": step.spec.retrieval.depth,
+            "depth": depth,
             "hits per query mean": round(float(per_query.mean()), 1) if len(per_query) else 0.0,
         },
     )
+
+
+def graph_hits_for_fusion(graph: Artifact) -> pd.DataFrame:
+    """The graph ranking without the questions that were answered by text only: they have weight 0 in a fusion."""
+    ranking = read_frame(graph.file(RANKING_FILE))
+    outcomes = read_frame(graph.file(OUTCOMES_FILE), ["query_id", "fallback"])
+    return ranking[~ranking["query_id"].isin(outcomes.loc[outcomes["fallback"], "query_id"])]
 
 
 def ranking_hash(step: Step, frame: pd.DataFrame) -> str:
@@ -103,3 +125,77 @@ def ranking_hash(step: Step, frame: pd.DataFrame) -> str:
             """SELECT r.query_id, n.node_type, n.external_id, r.rank, round(r.score, 6) AS score
                FROM ranking r JOIN nodes n USING (node_id)""",
         )
+
+
+@pipeline_asset(
+    "ranking/graph",
+    deps=["planning/plans_rules", "graph/anchors", "graph/csr", "questions/queries", "skb/store"],
+    code_version=CODE_VERSION,
+    kinds={"parquet"},
+)
+def graph(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig) -> dg.MaterializeResult:
+    """Nodes ranked by executing each question's plan over the relations, rescored by the rest of the question.
+
+    A question without a plan is answered by a document search; its hits take no part in the fusion. What became of
+    each question (links, number of candidates, time) stands in `outcomes.parquet`.
+    """
+    step = Step(
+        context, workspace, config, code_version=CODE_VERSION,
+        inputs=["planning/plans_rules", "graph/anchors", "graph/csr", "questions/queries", "skb/store"],
+        sections=["retrieval", "relations", "candidates", "linking"],
+    )  # fmt: skip
+
+    def build(draft: Draft) -> None:
+        plans = read_frame(step.input("planning/plans_rules").file(PLANS_FILE))
+        queries = read_frame(step.input("questions/queries").file(QUERIES_FILE), ["query_id", "query"])
+        query_ids = queries["query_id"].tolist()
+        plans = plans.set_index("query_id").loc[query_ids].reset_index()
+        answers = workspace.open_graph_branch(step.spec).answer(queries["query"].tolist(), validated_plans(plans))
+        with connect(step.input("skb/store").file(SKB_FILE), read_only=True) as con:
+            outcomes = outcomes_frame(query_ids, plans, answers, node_table(con))
+        write_frame(draft.path / OUTCOMES_FILE, outcomes, OUTCOMES_SCHEMA)
+        executed = outcomes[~outcomes["fallback"]]
+        draft.metadata = {
+            "outcomes": outcomes["outcome"].value_counts().to_dict(),
+            "routes": outcomes["route"].value_counts().to_dict(),
+            "n_cand median": float(executed["n_cand"].median()) if len(executed) else 0.0,
+            "plan milliseconds p95": round(float(executed["milliseconds"].quantile(0.95)), 2) if len(executed) else 0.0,
+        }
+        store_ranking(step, draft, query_ids, branch_hits(answers), _canonical(step))
+
+    return step.run(build)
+
+
+@pipeline_asset(
+    "ranking/fused",
+    deps=["ranking/graph", "ranking/bm25", "ranking/dense", "questions/queries", "skb/store"],
+    code_version=CODE_VERSION,
+    kinds={"parquet"},
+)
+def fused(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig) -> dg.MaterializeResult:
+    """The graph ranking joined with a text ranking by weighted reciprocal ranks."""
+    spec = workspace.spec(context.partition_key)
+    text = f"ranking/{spec.fusion.text}"
+    step = Step(
+        context, workspace, config, code_version=CODE_VERSION,
+        inputs=["ranking/graph", text, "questions/queries", "skb/store"], sections=["fusion"],
+    )  # fmt: skip
+
+    def build(draft: Draft) -> None:
+        order = read_frame(step.input("questions/queries").file(QUERIES_FILE), ["query_id"])["query_id"].tolist()
+        frame, report = static_rrf(
+            graph_hits_for_fusion(step.input("ranking/graph")),
+            read_frame(step.input(text).file(RANKING_FILE)),
+            weight=spec.fusion.weight,
+            k=spec.fusion.k,
+            canonical=_canonical(step),
+            depth=spec.fusion.depth,
+            query_order=order,
+        )
+        if report.queries > 20 and report.shared == 0:
+            context.log.warning("the graph and the text ranking share no hit: do they name nodes differently?")
+        draft.metadata = {"weight": spec.fusion.weight, "k": spec.fusion.k, "text branch": spec.fusion.text,
+                          **report.metadata()}  # fmt: skip
+        finish_ranking(step, draft, order, frame, spec.fusion.depth)
+
+    return step.run(build)
