@@ -61,7 +61,7 @@ class Surface(NamedTuple):
     is_alias: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mention:
     """A piece of a question that names something.
 

@@ -41,7 +41,7 @@ _SHARED = 1.0
 _SHARING = frozenset({"same", "common", "shared", "mutual", "similar"})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Option:
     """Hops from a mention of type ``label`` to a target of type ``target``.
 

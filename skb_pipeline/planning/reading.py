@@ -18,7 +18,7 @@ _LISTING = frozenset({"and", "or", "both", "as", "well", "also", "either", "the"
 _PAUSES = ",;.:?!"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Place:
     """A mention with its word positions (both included) and the type words that stand beside it."""
 

@@ -22,7 +22,7 @@ from skb_pipeline.planning.options import Option, OptionMaker
 from skb_pipeline.planning.plan import TARGET, Anchor, Hop, Plan, RiskLevel, Target, ValidatedPlan
 from skb_pipeline.planning.reading import Place, Reading, read
 from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline.planning.validation import MAX_ANCHORS, validate
+from skb_pipeline.planning.validation import MAX_ANCHORS, MAX_HOPS, validate
 from skb_pipeline.planning.vocabulary import Spot, Vocabulary
 
 _OPTIONS = 4
@@ -48,10 +48,12 @@ class PlanOutcome(StrEnum):
     NO_MENTION = "no_mention"
     """The question names no node that the index knows."""
     NO_RELATION = "no_relation"
-    """Names were found, but the schema joins none of them to what is asked for."""
+    """Names were found, but none of them could be joined to what is asked for."""
+    INVALID = "invalid"
+    """The plan did not pass validation."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PlannedQuestion:
     """One question's plan and how it came about.
 
@@ -125,15 +127,19 @@ class RulesPlanner:
             outcome = _failure(question, mentions)
             notes.append(f"no plan: {outcome.value}")
         validated = validate(plan, self.schema)
+        if outcome is PlanOutcome.PLANNED and validated.plan is None:
+            outcome = PlanOutcome.INVALID
+            notes.extend(f"{fault.part}: {fault.reason}" for fault in validated.faults)
         milliseconds = (time.perf_counter() - start) * 1000
         return PlannedQuestion(question, outcome, validated, tuple(mentions), tuple(notes), milliseconds)
 
     def plan_all(
         self, questions: Iterable[str], entities: Iterable[Sequence[str] | None] | None = None
     ) -> list[PlannedQuestion]:
-        """Plan many questions; one row each, in order."""
-        given = itertools.repeat(None) if entities is None else entities
-        return [self.plan(question, names) for question, names in zip(questions, given, strict=False)]
+        """Plan many questions; one row each, in order. ``entities`` as in :meth:`plan`, for each question."""
+        if entities is None:
+            return [self.plan(question) for question in questions]
+        return [self.plan(question, names) for question, names in zip(questions, entities, strict=True)]
 
     def _mentions(self, question: str, entities: Sequence[str] | None) -> tuple[str, list[Mention]]:
         """The text to read and its mentions."""
@@ -211,11 +217,12 @@ def _combinations(reading: Reading, choices: Sequence[Sequence[Option]]) -> list
         most -= 1
     listed = {p.first: before for p in reading.places if (before := reading.continues_list(p)) is not None}
     found = []
-    # With very many mentions even one option each is too much: the later ones are then always used.
-    pools = [[*c[:most], None] if i < 12 or not c else list(c[:1]) for i, c in enumerate(choices)]
-    for combination in itertools.product(*pools):
+    for combination in itertools.product(*([*c[:most], None] for c in choices)):
         options = [o for o in combination if o is not None]
-        if any(not o.negated for o in options):
+        if sum(len(o.relations) for o in options) > MAX_HOPS:
+            continue
+        # A type between that nobody named is a last resort: it is assumed for all mentions or for none.
+        if any(not o.negated for o in options) and len({o.via is not None and o.noun is None for o in options}) == 1:
             by_place = {o.place.first: o for o in options}
             score = sum(o.score for o in options)
             for first, before in listed.items():
