@@ -53,9 +53,12 @@ def load(driver: Driver, database: str | None, rows: GraphRows, schema: GraphSch
         edges[relation].append({"id": edge, "head": head, "tail": tail})
     for relation, items in edges.items():
         # The edge's id keeps a reciprocal pair apart from one edge that was written twice.
+        edge = f"[:{names.relation_type(relation)} {{edge_id: row.id}}]"
+        # MERGE reads the edges of the node it starts from, so it starts from the side without hubs.
+        from_head = len({row["head"] for row in items}) >= len({row["tail"] for row in items})
         text = (
             f"MATCH (head:{COMMON} {{nodeId: row.head}}) MATCH (tail:{COMMON} {{nodeId: row.tail}})\n"
-            f"MERGE (head)-[edge:{names.relation_type(relation)} {{edge_id: row.id}}]->(tail)"
+            f"MERGE {f'(head)-{edge}->(tail)' if from_head else f'(tail)<-{edge}-(head)'}"
         )
         _write(driver, database, text, items)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from skb_pipeline.orchestration.running import prepare_home
+from skb_pipeline_tests.bolt_server import bolt_server  # noqa: F401 (a fixture)
 
 MINI = "HP:0004756"
 """Ventricular tachycardia with its diseases and genes: 142 nodes, the smallest slice with questions in every split."""

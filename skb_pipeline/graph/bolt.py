@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, LiteralString, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skb_pipeline.graph.cypher import compile_cypher
-from skb_pipeline.graph.names import COMMON_LABEL, GraphNames, quote
+from skb_pipeline.graph.cypher import check_executable, compile_candidate_check, compile_cypher
+from skb_pipeline.graph.names import GraphNames
 from skb_pipeline.graph.results import Bindings, GraphOutcome, GraphResult, check_bindings, no_answers
 from skb_pipeline.planning.plan import Plan
 from skb_pipeline.planning.schema import GraphSchema
@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from neo4j import Driver, Record
 
 ROUTE = "cypher"
-
-LABELS_OF_CANDIDATES = (
-    "UNWIND $candidates AS candidate\n"
-    f"MATCH (n:{quote(COMMON_LABEL)} {{nodeId: candidate.id}})\n"
-    "RETURN candidate.anchor AS anchor, candidate.id AS id, labels(n) AS labels"
-)
 
 TIMEOUT_CODES = frozenset(
     {
@@ -48,7 +42,7 @@ class BoltExecutor:
     def execute(
         self, plan: Plan, bindings: Bindings, *, limit: int = 1000, timeout_s: float | None = None
     ) -> GraphResult:
-        """Answers of a plan, in two round trips: labels of the candidates, then the plan itself.
+        """Answers of a plan, in two round trips: labels and edges of the candidates, then the plan itself.
 
         Args:
             plan: valid as it stands, with hops.
@@ -71,10 +65,10 @@ class BoltExecutor:
             raise ValueError(f"timeout_s must be positive, not {timeout_s}")
         start = time.perf_counter()
         checked = check_bindings(plan, bindings)
-        sizes = {var: len(ids) for var, (ids, _) in checked.items()}
-        compiled = compile_cypher(plan, self.schema, sizes, names=self.names)
+        check_executable(plan, self.schema)
         try:
-            self._check_labels(plan, checked, timeout_s)
+            costs = self._count_edges(plan, checked, timeout_s)
+            compiled = compile_cypher(plan, self.schema, costs, names=self.names)
             (record,) = self._read(compiled.text, compiled.parameters(checked, limit), timeout_s)
         except Neo4jError as error:
             if error.code not in TIMEOUT_CODES:
@@ -91,27 +85,28 @@ class BoltExecutor:
             milliseconds=_since(start),
         )
 
-    def _check_labels(self, plan: Plan, bindings: Bindings, timeout_s: float | None) -> None:
-        """Raise ValueError unless every bound node exists and has its anchor's label."""
-        candidates = [
-            {"anchor": i, "id": node}
-            for i, anchor in enumerate(plan.anchors)
-            for node in bindings[anchor.var][0].tolist()
-        ]
-        records = self._read(LABELS_OF_CANDIDATES, {"candidates": candidates}, timeout_s)
-        found = {(record["anchor"], record["id"]): record["labels"] for record in records}
-        for i, anchor in enumerate(plan.anchors):
-            label = self.names.labels[anchor.label]
-            ids = bindings[anchor.var][0].tolist()
-            wrong = sorted(node for node in ids if label not in found.get((i, node), ()))
+    def _count_edges(self, plan: Plan, bindings: Bindings, timeout_s: float | None) -> dict[str, int]:
+        """Edges of all candidates, per anchor.
+
+        Raises:
+            ValueError: a bound node does not exist or does not have its anchor's label.
+        """
+        ids = [bindings[anchor.var][0].tolist() for anchor in plan.anchors]
+        parameters = {f"ids_{i}": nodes for i, nodes in enumerate(ids)}
+        edges: list[dict[int, int]] = [{} for _ in ids]
+        for record in self._read(compile_candidate_check(plan, self.names), parameters, timeout_s):
+            if record["fits"]:
+                edges[record["anchor"]][record["id"]] = record["edges"]
+        for anchor, nodes, found in zip(plan.anchors, ids, edges, strict=True):
+            wrong = sorted({*nodes} - {*found})
             if wrong:
                 raise ValueError(f"anchor {anchor.var!r}: nodes {wrong[:5]} are not of its label {anchor.label!r}")
+        return {anchor.var: sum(found.values()) for anchor, found in zip(plan.anchors, edges, strict=True)}
 
     def _read(self, text: str, parameters: dict[str, Any], timeout_s: float | None) -> list[Record]:
         from neo4j import Query, RoutingControl
 
-        # The driver wants literals so that nobody pastes values into a text; ours holds quoted schema names only.
-        query = Query(cast(LiteralString, text), timeout=timeout_s)
+        query = Query(text, timeout=timeout_s)
         return self.driver.execute_query(query, parameters, routing_=RoutingControl.READ, database_=self.database)[0]
 
 

@@ -3,7 +3,7 @@
 The store has nodes with the labels ``_Entity_`` and that of their type and the properties ``nodeId`` (unique) and
 ``canonical``, and one relationship per stored edge.
 
-The statement starts from the anchor with the fewest candidates and follows one hop after another. The other anchors
+The statement starts from the cheapest anchor and follows one hop after another. The other anchors
 are looked up in parameters when they are reached, so their candidates never multiply. After each hop what is no longer
 needed is dropped and only the best score per rest is kept, which is exact: sums are monotone in each cosine.
 """
@@ -61,7 +61,7 @@ class CompiledCypher:
 def compile_cypher(
     plan: Plan,
     schema: GraphSchema,
-    n_candidates: Mapping[str, int] | None = None,
+    costs: Mapping[str, int] | None = None,
     *,
     names: GraphNames | None = None,
     header: bool = False,
@@ -71,8 +71,9 @@ def compile_cypher(
     Args:
         plan: valid as it stands, with hops.
         schema: the dataset's names.
-        n_candidates: candidates per anchor variable; the statement starts from the anchor with the fewest, and of
-            equals from the first in the plan. None: from the first.
+        costs: rows to expect per anchor variable when the statement starts from it, such as the number of its
+            candidates or, better, of their edges. It starts from the cheapest, and of equals from the first in the
+            plan. None: from the first.
         names: the schema's table of names; None makes it.
         header: put a comment on top that says the text was not run; for texts that are shown or exported.
 
@@ -80,14 +81,37 @@ def compile_cypher(
         ValueError: the plan is not valid as it stands (see ``planning.validation``), or it is a ``doc_search``,
             which is no matter of the graph.
     """
+    check_executable(plan, schema)
+    compiler = _Compiler(plan, schema, names or GraphNames.of(schema), costs or {})
+    return compiler.compile(header)
+
+
+def check_executable(plan: Plan, schema: GraphSchema) -> None:
+    """Raise ValueError unless the plan is valid as it stands and has hops."""
     checked = validate(plan, schema)
     if checked.status is not PlanStatus.VALID:
         reasons = "; ".join(f"{d.part}: {d.reason}" for d in checked.faults)
         raise ValueError(f"the plan is not executable as it stands ({checked.status}): {reasons}")
     if not plan.hops:
         raise ValueError("a doc_search plan has no hops; it is answered by document search")
-    compiler = _Compiler(plan, schema, names or GraphNames.of(schema), n_candidates or {})
-    return compiler.compile(header)
+
+
+def compile_candidate_check(plan: Plan, names: GraphNames) -> str:
+    """A statement that looks at the candidates of all anchors of a valid plan (parameters ``ids_i``, see above).
+
+    It gives one record per candidate that exists: ``anchor`` (position), ``id``, ``fits`` (whether it has the anchor's
+    label) and ``edges`` (how many edges it has for the plan's positive hops at the anchor).
+    """
+    parts = []
+    for i, anchor in enumerate(plan.anchors):
+        hops = [hop for hop in plan.hops if not hop.negated and anchor.var in (hop.from_var, hop.to_var)]
+        types = "|".join(names.relation_type(relation) for relation in dict.fromkeys(hop.rel for hop in hops))
+        edges = f"COUNT {{ (n)-[:{types}]-() }}" if types else "0"
+        parts.append(
+            f"UNWIND $ids_{i} AS id\nMATCH (n:{quote(COMMON_LABEL)} {{nodeId: id}})\n"
+            f"RETURN {i} AS anchor, id, n:{names.label(anchor.label)} AS fits, {edges} AS edges"
+        )
+    return "\nUNION ALL\n".join(parts)
 
 
 @dataclass
@@ -124,12 +148,12 @@ class _Score:
 
 
 class _Compiler:
-    def __init__(self, plan: Plan, schema: GraphSchema, names: GraphNames, n_candidates: Mapping[str, int]) -> None:
+    def __init__(self, plan: Plan, schema: GraphSchema, names: GraphNames, costs: Mapping[str, int]) -> None:
         self.plan, self.names = plan, names
         self.types = variable_types(plan, schema)
         self.numbers = {anchor.var: i for i, anchor in enumerate(plan.anchors)}
         self.scored = [self.numbers[var] for var in scored_anchors(plan)]
-        self.start = min(self.scored, key=lambda i: (n_candidates.get(plan.anchors[i].var, 0), i))
+        self.start = min(self.scored, key=lambda i: (costs.get(plan.anchors[i].var, 0), i))
         self.negations = negations(plan)
         self.identifiers = self._identifiers()
         used = Counter(hop.rel for hop in plan.hops if not hop.negated)
@@ -138,12 +162,12 @@ class _Compiler:
     def compile(self, header: bool) -> CompiledCypher:
         score = _Score(self.scored)
         var = self.plan.anchors[self.start].var
-        label = self.names.label(self.plan.anchors[self.start].label)
+        start, label = self.identifiers[var], self.names.label(self.plan.anchors[self.start].label)
         lines = [HEADER] if header else []
         lines += [
             "UNWIND $candidates AS candidate",
-            f"MATCH ({self.identifiers[var]}:{quote(COMMON_LABEL)}:{label} {{nodeId: candidate.id}})",
-            *_where(self._negated_at(var)),
+            f"MATCH ({start}:{quote(COMMON_LABEL)} {{nodeId: candidate.id}})",
+            *_where([f"{start}:{label}", *self._negated_at(var)]),
         ]
         score.meet(self.start, "candidate.cosine")
         lines += self._follow_hops(score, [var])
