@@ -16,6 +16,7 @@ from typing import Any
 import dagster as dg
 
 from skb_pipeline.orchestration.partitions import register_datasets
+from skb_pipeline.storage.atomic import process_alive
 from skb_pipeline.storage.paths import project_root, skb_home
 
 _HOST, _PID = "skb/host", "skb/pid"
@@ -99,7 +100,7 @@ def materialise(
 
 
 def close_killed_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Mark runs of this machine as failed whose process is gone, and give back the pool slots they held.
+    """Mark runs of this machine as failed whose process is gone, so that they do not count as in progress for ever.
 
     Returns:
         Ids of the runs that were closed.
@@ -107,32 +108,10 @@ def close_killed_runs(instance: dg.DagsterInstance) -> list[str]:
     closed = []
     running = dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED], tags={_HOST: _host()})
     for run in instance.get_runs(running):
-        if not _alive(int(run.tags[_PID])):
+        if not process_alive(int(run.tags[_PID])):
             instance.report_run_failed(run, "The process of this run was killed; the next run takes up its work.")
             closed.append(run.run_id)
-    _free_slots_of_ended_runs(instance)
     return closed
-
-
-def _free_slots_of_ended_runs(instance: dg.DagsterInstance) -> None:
-    """The daemon gives slots back after a while, but without a daemon the next run would wait for them for ever."""
-    storage = instance.event_log_storage
-    for pool in storage.get_concurrency_keys():
-        info = storage.get_concurrency_info(pool)
-        for run_id in info.active_run_ids | info.pending_run_ids:
-            run = instance.get_run_by_id(run_id)
-            if run is None or run.is_finished:
-                storage.free_concurrency_slots_for_run(run_id)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _host() -> str:

@@ -35,7 +35,6 @@ def pipeline_asset(
     code_version: str,
     kinds: set[str],
     description: str | None = None,
-    pool: str | None = None,
     automatic: bool = True,
 ) -> Callable[[Callable[..., dg.MaterializeResult]], dg.AssetsDefinition]:
     """Declare an asset ``stage/name``: its group is the stage, its partition the dataset."""
@@ -49,7 +48,6 @@ def pipeline_asset(
         kinds=kinds,
         owners=[OWNER],
         description=description,
-        pool=pool,
         automation_condition=on_content_change() if automatic else None,
     )
 

@@ -196,8 +196,10 @@ class ArtifactStore:
         root = inside(self.root, check_dataset_name(dataset))
         for pointer_file in sorted(root.glob(f"*/*/{CURRENT}")):
             keep = {name for name in json.loads(pointer_file.read_text()).values() if name}
+            sweep(pointer_file.parent)
             for version in sorted(pointer_file.parent.iterdir()):
-                if version.is_dir() and version.name not in keep:
+                living = version.name.startswith(atomic.SCRATCH_PREFIX)
+                if version.is_dir() and version.name not in keep and not living:
                     shutil.rmtree(version)
                     removed.append(version)
         return removed
@@ -210,8 +212,8 @@ class ArtifactStore:
 
 
 def sweep(folder: Path) -> None:
-    """Remove unfinished scratch entries left in ``folder`` by killed runs."""
-    for leftover in folder.glob(f"{atomic.SCRATCH_PREFIX}*"):
+    """Remove scratch entries left in ``folder`` by killed runs; those of living processes stay."""
+    for leftover in filter(atomic.is_abandoned, folder.glob(f"{atomic.SCRATCH_PREFIX}*")):
         if leftover.is_dir():
             shutil.rmtree(leftover)
         else:

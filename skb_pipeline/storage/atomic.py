@@ -31,6 +31,23 @@ def scratch_name() -> str:
     return f"{SCRATCH_PREFIX}{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
+def process_alive(pid: int) -> bool:
+    """Whether a process of this number runs on this machine."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def is_abandoned(scratch: Path) -> bool:
+    """Whether a scratch entry belongs to no living process of this machine."""
+    pid = scratch.name.removeprefix(SCRATCH_PREFIX).split("-")[0]
+    return not (pid.isdigit() and process_alive(int(pid)))
+
+
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace ``path`` by ``data`` in one step: scratch file, fsync, rename."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -100,10 +100,16 @@ def test_garbage_collection_keeps_current_and_previous(tmp_path: Path) -> None:
     store = ArtifactStore(tmp_path)
     for text in ("one", "two", "three"):
         put(store, recipe(), text)
-    (store.folder("toy", "stage/thing") / atomic.scratch_name()).mkdir()
+    folder = store.folder("toy", "stage/thing")
+    at_work = folder / atomic.scratch_name()
+    killed = folder / f"{atomic.SCRATCH_PREFIX}{2**22 + 1}-0"
+    at_work.mkdir()
+    killed.mkdir()
     removed = store.collect_garbage("toy")
-    left = [p for p in store.folder("toy", "stage/thing").iterdir() if p.is_dir()]
-    assert (len(removed), len(left)) == (2, 2)
+    left = {p for p in folder.iterdir() if p.is_dir()}
+    assert (len(removed), len(left)) == (1, 3)
+    assert at_work in left
+    assert killed not in left
     assert store.require("toy", "stage/thing").file("data.txt").read_text() == "three"
 
 

@@ -31,7 +31,7 @@ def csr(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: St
     return step.run(build)
 
 
-@pipeline_asset("graph/anchors", deps=["skb/store"], code_version=CODE_VERSION, kinds={"numpy"}, pool="encoder")
+@pipeline_asset("graph/anchors", deps=["skb/store"], code_version=CODE_VERSION, kinds={"numpy"})
 def anchors(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig) -> dg.MaterializeResult:
     """Embeddings of all names, aliases and documents by node type, to which the texts of a plan are linked."""
     encoder, cache = workspace.open_encoder(workspace.spec(context.partition_key))

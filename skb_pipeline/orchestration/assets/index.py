@@ -29,7 +29,7 @@ def bm25(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: S
     return step.run(build)
 
 
-@pipeline_asset("index/dense", deps=["text/documents"], code_version=CODE_VERSION, kinds={"faiss"}, pool="encoder")
+@pipeline_asset("index/dense", deps=["text/documents"], code_version=CODE_VERSION, kinds={"faiss"})
 def dense(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig) -> dg.MaterializeResult:
     """Embedding of every document in an exact vector index. Only texts never seen before are encoded."""
     encoder, cache = workspace.open_encoder(workspace.spec(context.partition_key))

@@ -10,7 +10,7 @@ from skb_pipeline.storage.artifacts import Draft
 from skb_pipeline.workspace import SKB_FILE
 
 
-@pipeline_asset("skb/store", deps=["catalog/snapshot"], code_version=CODE_VERSION, kinds={"duckdb"}, pool="skb_writer")
+@pipeline_asset("skb/store", deps=["catalog/snapshot"], code_version=CODE_VERSION, kinds={"duckdb"})
 def store(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig) -> dg.MaterializeResult:
     """Nodes, aliases and edges in one DuckDB file, cleaned, with bad rows in quarantine.
 
