@@ -32,7 +32,7 @@ _CUSTOMARY = 0.9
 """Times the share of edges between two types that belong to a relation."""
 _MIRRORED = 1.0
 """Two things of one type share a third: both hops over the same relation."""
-_UNNAMED = -5.0
+_UNNAMED = -2.5
 """A type between that the question does not name."""
 _NAMED_LATER = -1.5
 """A type between that is named behind the mention only."""
