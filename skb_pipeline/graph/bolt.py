@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skb_pipeline.graph.cypher import check_executable, compile_candidate_check, compile_cypher
+from skb_pipeline.graph.cypher import compile_candidate_check, compile_cypher
 from skb_pipeline.graph.names import GraphNames
 from skb_pipeline.graph.results import Bindings, GraphOutcome, GraphResult, check_bindings, no_answers
 from skb_pipeline.planning.plan import Plan
 from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.planning.validation import check_executable
 
 if TYPE_CHECKING:
     from neo4j import Driver, Record

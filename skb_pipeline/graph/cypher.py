@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 from skb_pipeline.graph.names import COMMON_LABEL, GraphNames, quote
 from skb_pipeline.graph.results import Bindings
-from skb_pipeline.planning.plan import TARGET, Plan, PlanStatus
+from skb_pipeline.planning.plan import TARGET, Plan
 from skb_pipeline.planning.schema import GraphSchema
 from skb_pipeline.planning.structure import negations, scored_anchors, variable_types
-from skb_pipeline.planning.validation import validate
+from skb_pipeline.planning.validation import check_executable
 
 HEADER = "// Compiled from a plan; not run against a server."
 
@@ -84,16 +84,6 @@ def compile_cypher(
     check_executable(plan, schema)
     compiler = _Compiler(plan, schema, names or GraphNames.of(schema), costs or {})
     return compiler.compile(header)
-
-
-def check_executable(plan: Plan, schema: GraphSchema) -> None:
-    """Raise ValueError unless the plan is valid as it stands and has hops."""
-    checked = validate(plan, schema)
-    if checked.status is not PlanStatus.VALID:
-        reasons = "; ".join(f"{d.part}: {d.reason}" for d in checked.faults)
-        raise ValueError(f"the plan is not executable as it stands ({checked.status}): {reasons}")
-    if not plan.hops:
-        raise ValueError("a doc_search plan has no hops; it is answered by document search")
 
 
 def compile_candidate_check(plan: Plan, names: GraphNames) -> str:

@@ -14,9 +14,9 @@ from skb_pipeline.graph.enumeration import TooManyRowsError, enumerate_plan
 from skb_pipeline.graph.message_passing import Meter, TimeUpError, Traversal, TreeEvaluation
 from skb_pipeline.graph.results import Bindings, GraphOutcome, GraphResult, check_bindings, no_answers
 from skb_pipeline.graph.tree import Tree, build_tree
-from skb_pipeline.planning.plan import Plan, PlanStatus
+from skb_pipeline.planning.plan import Plan
 from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline.planning.validation import validate
+from skb_pipeline.planning.validation import check_executable
 
 
 class Route(StrEnum):
@@ -70,7 +70,7 @@ class MemoryExecutor:
             if not value > 0:
                 raise ValueError(f"{name} must be positive, not {value}")
         begin = time.perf_counter()
-        _check_executable(plan, self.schema)
+        check_executable(plan, self.schema)
         bound = bind_plan(plan, self.schema, self.graph, check_bindings(plan, bindings))
         tree = build_tree(bound)
         route = _route(tree)
@@ -107,15 +107,6 @@ def _route(tree: Tree | None) -> Route:
     if tree is None:
         return Route.ENUMERATION
     return Route.MESSAGE_PASSING_TOP2 if tree.coupled else Route.MESSAGE_PASSING
-
-
-def _check_executable(plan: Plan, schema: GraphSchema) -> None:
-    checked = validate(plan, schema)
-    if checked.status is not PlanStatus.VALID:
-        reasons = "; ".join(f"{d.part}: {d.reason}" for d in checked.faults)
-        raise ValueError(f"the plan is not executable as it stands ({checked.status}): {reasons}")
-    if not plan.hops:
-        raise ValueError("a doc_search plan has no hops; it is answered by document search")
 
 
 def top_answers(scores: np.ndarray, canonical: np.ndarray, limit: int) -> np.ndarray:

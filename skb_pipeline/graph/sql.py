@@ -15,10 +15,10 @@ import duckdb
 import numpy as np
 
 from skb_pipeline.graph.results import Bindings, GraphOutcome, GraphResult, check_bindings, no_answers
-from skb_pipeline.planning.plan import TARGET, Plan, PlanStatus
+from skb_pipeline.planning.plan import TARGET, Plan
 from skb_pipeline.planning.schema import GraphSchema
 from skb_pipeline.planning.structure import negations, scored_anchors, variable_types
-from skb_pipeline.planning.validation import validate
+from skb_pipeline.planning.validation import check_executable
 
 ROUTE = "sql"
 
@@ -57,12 +57,7 @@ def compile_sql(plan: Plan, schema: GraphSchema) -> CompiledSql:
         ValueError: the plan is not valid as it stands (see ``planning.validation``), or it is a ``doc_search``,
             which is no matter of the graph.
     """
-    checked = validate(plan, schema)
-    if checked.status is not PlanStatus.VALID:
-        reasons = "; ".join(f"{d.part}: {d.reason}" for d in checked.faults)
-        raise ValueError(f"the plan is not executable as it stands ({checked.status}): {reasons}")
-    if not plan.hops:
-        raise ValueError("a doc_search plan has no hops; it is answered by document search")
+    check_executable(plan, schema)
     return _Compiler(plan, schema).compile()
 
 

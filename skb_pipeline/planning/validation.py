@@ -321,3 +321,17 @@ def _listed(names: Iterable[str]) -> str:
 def _show(name: str) -> str:
     """A foreign string as printable text of bounded length."""
     return repr(name) if len(name) <= _SHOWN else repr(name[:_SHOWN]) + "…"
+
+
+def check_executable(plan: Plan, schema: GraphSchema) -> None:
+    """What every engine asks first.
+
+    Raises:
+        ValueError: the plan is not valid as it stands, or it is a ``doc_search``, which is no matter of the graph.
+    """
+    checked = validate(plan, schema)
+    if checked.status is not PlanStatus.VALID:
+        reasons = "; ".join(f"{d.part}: {d.reason}" for d in checked.faults)
+        raise ValueError(f"the plan is not executable as it stands ({checked.status}): {reasons}")
+    if not plan.hops:
+        raise ValueError("a doc_search plan has no hops; it is answered by document search")
