@@ -214,6 +214,8 @@ class PlannerSpec(_Model):
     """Relations whose absence in the SKB means "no": a negation word makes a negated hop of them."""
     preferred: list[str] = Field(default_factory=list)
     """Relations assumed where a question's words fit several between two types."""
+    opposites: list[tuple[str, str]] = Field(default_factory=list)
+    """Pairs of relations that exclude each other: where words speak of one, the other never takes its place."""
 
 
 class LinkingSpec(_Model):
@@ -307,8 +309,14 @@ class DatasetSpec(_Model):
             ends = {(p.target, p.relation, p.anchor), (p.anchor, p.relation, p.target)}
             if not ends & set(triples):
                 raise ValueError(f"questions.phrasings.{i}: no triple joins {p.target!r}, {p.relation!r}, {p.anchor!r}")
-        for hint in ("relation_words", "negatable", "preferred"):
-            for key in getattr(self.planner, hint):
+        planner = self.planner
+        for hint, keys in (
+            ("relation_words", list(planner.relation_words)),
+            ("negatable", planner.negatable),
+            ("preferred", planner.preferred),
+            ("opposites", [name for pair in planner.opposites for name in pair]),
+        ):
+            for key in keys:
                 if key not in names:
                     raise ValueError(f"planner.{hint}: relation {key!r} is not declared")
         for key in self.planner.type_words:

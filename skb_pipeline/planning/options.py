@@ -6,10 +6,11 @@ means nothing outside.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from skb_pipeline.datasets.spec import Triple
+from skb_pipeline.datasets.spec import PlannerSpec, Triple
 from skb_pipeline.planning.reading import Place, Reading
 from skb_pipeline.planning.schema import GraphSchema
 from skb_pipeline.planning.vocabulary import Spot
@@ -80,20 +81,22 @@ class OptionMaker:
     Args:
         schema: the allowed triples.
         edges: edges per triple, as stored; missing means none.
-        negatable: relations that a negation word may turn into a negated hop.
-        preferred: relations taken first where the words of a question do not tell.
+        hints: of the spec.
     """
 
     def __init__(
         self,
         schema: GraphSchema,
         edges: Mapping[Triple, int],
-        negatable: frozenset[str] = frozenset(),
-        preferred: frozenset[str] = frozenset(),
+        hints: PlannerSpec,
     ) -> None:
         self._schema = schema
-        self._negatable = negatable
-        self._preferred = preferred
+        self._negatable = frozenset(hints.negatable)
+        self._preferred = frozenset(hints.preferred)
+        self._opposites: dict[str, set[str]] = defaultdict(set)
+        for one, other in hints.opposites:
+            self._opposites[one].add(other)
+            self._opposites[other].add(one)
         self._between: dict[tuple[str, str], dict[str, int]] = {}
         for triple in schema.triples:
             for ends in {(triple.head, triple.tail), (triple.tail, triple.head)}:
@@ -102,7 +105,12 @@ class OptionMaker:
 
     def options(self, reading: Reading, place: Place, target: Spot | None, target_type: str) -> list[Option]:
         """All options of one mention, best first; a negation that no relation may carry leaves none."""
-        negated = reading.negated_before(place.first)
+        negated = reading.negated(reading.left_gap(place.first))
+        if target is not None and target.first > place.last:
+            negated = negated or reading.negated((place.last + 1, target.first))
+        before = _noun_before(reading, place)
+        if before is not None and before != target and reading.negated(reading.left_gap(before.first)):
+            return []
         others = {noun.first: noun.meanings for noun in reading.nouns if noun != target}
         found: list[Option] = []
         for label in place.mention.nodes:
@@ -136,7 +144,7 @@ class OptionMaker:
     ) -> Iterator[Option]:
         before = _noun_before(reading, place)
         for noun in reading.nouns:
-            if noun == target:
+            if noun == target or reading.negated(reading.left_gap(noun.first)):
                 continue
             shift = _NEXT_NOUN if noun == before else 0.0 if noun.first < place.first else _later(reading, noun)
             for via in sorted(noun.meanings):
@@ -167,8 +175,14 @@ class OptionMaker:
         counts = self._between.get((one, other), {})
         total = sum(counts.values()) or 1
         fits = []
+        forced = reading.said_negatively(reading.left_gap(first))
+        spoken = {
+            relation: _words_score(reading, relation, first, last, towards) for relation in self._schema.relations
+        }
         for relation, edges in counts.items():
-            words = _words_score(reading, relation, first, last, towards)
+            words = spoken[relation]
+            if (forced and relation not in forced) or any(spoken[o] > words for o in self._opposites[relation]):
+                continue
             score = words + _CUSTOMARY * edges / total + _PREFERRED * (relation in self._preferred)
             fits.append(_Fit(relation, score, words > 0 or len(counts) == 1))
         return sorted(fits, key=lambda fit: (-fit.score, fit.relation))

@@ -39,6 +39,7 @@ class Reading:
         qualifiers: type words that only say what a mention is (``the gene KCNQ1``).
         nouns: all other type words, in order: what is asked for, and what lies between.
         relations: relation words outside mentions.
+        negating: those of them that hold a negation word.
         negations: positions of negation words that are no part of a relation's words.
     """
 
@@ -48,6 +49,7 @@ class Reading:
     qualifiers: tuple[Spot, ...]
     nouns: tuple[Spot, ...]
     relations: tuple[Spot, ...]
+    negating: tuple[Spot, ...]
     negations: tuple[int, ...]
 
     @cached_property
@@ -81,10 +83,20 @@ class Reading:
         between = [w.folded for i, w in self._between(before[-1].last, place.first) if i not in ignored]
         return before[-1] if _LISTING.issuperset(between) else None
 
-    def negated_before(self, first: int) -> bool:
-        """Whether a free negation word stands in the left gap."""
-        low, high = self.left_gap(first)
+    def negated(self, gap: tuple[int, int]) -> bool:
+        """Whether a free negation word stands in a gap."""
+        low, high = gap
         return any(low <= i < high for i in self.negations)
+
+    def said_negatively(self, gap: tuple[int, int]) -> frozenset[str]:
+        """Relations that are spoken of in a gap in words that hold a negation (``must not``)."""
+        low, high = gap
+        return frozenset().union(*(s.meanings for s in self.negating if low <= s.last < high))
+
+    def denied(self, place: Place) -> bool:
+        """Whether the words before a mention say that something is not the case."""
+        gap = self.left_gap(place.first)
+        return self.negated(gap) or bool(self.said_negatively(gap))
 
     def nearest(self, relation: str, gap: tuple[int, int], to: int) -> int | None:
         """Distance in words from position ``to`` to the nearest word for ``relation`` in a gap; None if absent."""
@@ -123,6 +135,7 @@ def read(question: str, mentions: Sequence[Mention], vocabulary: Vocabulary) -> 
     nouns = vocabulary.type_spots(found, free)
     relations = vocabulary.relations.find(found, free)
     covered = {i for spot in relations for i in range(spot.first, spot.last + 1)}
+    negations = vocabulary.negation_spots(found)
     qualifiers: list[Spot] = []
     for n, place in enumerate(places):
         beside = [spot for spot in nouns if _qualifies(spot, place, found)]
@@ -142,7 +155,8 @@ def read(question: str, mentions: Sequence[Mention], vocabulary: Vocabulary) -> 
         tuple(qualifiers),
         tuple(noun for noun in nouns if noun not in qualifiers),
         tuple(relations),
-        tuple(i for i in vocabulary.negation_spots(found) if free[i] and i not in covered),
+        tuple(spot for spot in relations if any(spot.first <= i <= spot.last for i in negations)),
+        tuple(i for i in negations if free[i] and i not in covered),
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,6 +17,7 @@ import numpy as np
 
 from skb_pipeline.datasets.spec import DatasetSpec, Triple
 from skb_pipeline.planning.name_index import Match, Mention, NameIndex
+from skb_pipeline.planning.neighbours import Neighbours
 from skb_pipeline.planning.options import Option, OptionMaker
 from skb_pipeline.planning.plan import TARGET, Anchor, Hop, Plan, RiskLevel, Target, ValidatedPlan
 from skb_pipeline.planning.reading import Place, Reading, read
@@ -32,12 +32,6 @@ _CHECKS = 200
 """Combinations whose answers are looked up at most."""
 _SAME_AS_BEFORE = 2.0
 """Score of two mentions of a list that are joined in the same way."""
-_CACHED = 4096
-
-
-_NEIGHBOURS = (
-    "SELECT DISTINCT dst FROM adjacency WHERE relation = ? AND dst_type = ? AND src IN (SELECT unnest(?::BIGINT[]))"
-)
 
 
 class PlanOutcome(StrEnum):
@@ -101,10 +95,8 @@ class RulesPlanner:
         self.schema = GraphSchema.from_spec(spec)
         self.index = index or NameIndex.build(con, spec.linking.name_fields)
         self.vocabulary = Vocabulary.from_spec(spec)
-        hints = spec.planner
-        edges = _edges_per_triple(con)
-        self._maker = OptionMaker(self.schema, edges, frozenset(hints.negatable), frozenset(hints.preferred))
-        self._neighbours = _Neighbours(con)
+        self._maker = OptionMaker(self.schema, _edges_per_triple(con), spec.planner)
+        self._neighbours = Neighbours(con)
         self._check = check_answers
 
     def plan(self, question: str, entities: Sequence[str] | None = None) -> PlannedQuestion:
@@ -227,77 +219,14 @@ def _combinations(reading: Reading, choices: Sequence[Sequence[Option]]) -> list
             score = sum(o.score for o in options)
             for first, before in listed.items():
                 one, other = by_place.get(first), by_place.get(before.first)
-                if one and other and (one.relations, one.via, one.label) == (other.relations, other.via, other.label):
+                if one and other and _joined_alike(one, other):
                     score += _SAME_AS_BEFORE
             found.append((score, options))
     return sorted(found, key=lambda f: -f[0])
 
 
-class _Neighbours:
-    """Neighbours of nodes in the SKB, remembered."""
-
-    def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
-        self._con = con
-        self._known: OrderedDict[tuple[bytes, str, str], np.ndarray] = OrderedDict()
-
-    def of(self, ids: np.ndarray, relation: str, node_type: str) -> np.ndarray:
-        """Distinct neighbours of one type over one relation, ascending."""
-        key = (ids.tobytes(), relation, node_type)
-        found = self._known.get(key)
-        if found is None:
-            rows = self._con.execute(_NEIGHBOURS, [relation, node_type, ids.tolist()]).fetchnumpy()["dst"]
-            found = self._known[key] = np.sort(np.asarray(rows, dtype=np.int64))
-            if len(self._known) > _CACHED:
-                self._known.popitem(last=False)
-        return found
-
-    def of_option(self, option: Option) -> np.ndarray:
-        """Targets that one option leads to."""
-        ids = start = option.place.mention.nodes[option.label]
-        for relation, node_type in zip(option.relations, _steps(option), strict=True):
-            ids = self.of(ids, relation, node_type)
-        # There and back over one relation would use a stored edge twice.
-        back = len(start) == 1 and option.label == option.target and len(set(option.relations)) < len(option.relations)
-        return ids[ids != start[0]] if back else ids
-
-    def has_answer(self, options: Sequence[Option]) -> bool:
-        """Whether some target fits all options; options through the same noun share the node between."""
-        targets: np.ndarray | None = None
-        for group in _groups(options):
-            first = group[0]
-            if first.via is None or len(group) == 1:
-                reached = self.of_option(first)
-            else:
-                middle = [self.of(o.place.mention.nodes[o.label], o.relations[0], first.via) for o in group]
-                shared = middle[0]
-                for other in middle[1:]:
-                    shared = np.intersect1d(shared, other, assume_unique=True)
-                reached = self.of(shared, first.relations[1], first.target)
-            if targets is None:
-                targets = reached if not first.negated else None
-            elif first.negated:
-                targets = np.setdiff1d(targets, reached, assume_unique=True)
-            else:
-                targets = np.intersect1d(targets, reached, assume_unique=True)
-        return targets is None or len(targets) > 0
-
-
-def _steps(option: Option) -> list[str]:
-    return [option.target] if option.via is None else [option.via, option.target]
-
-
-def _groups(options: Sequence[Option]) -> list[list[Option]]:
-    """Options that share a node between, and all others alone; negated ones last."""
-    groups: dict[object, list[Option]] = {}
-    for option in sorted(options, key=lambda o: o.negated):
-        shared = option.noun is not None
-        key = (option.noun, option.via, option.relations[1]) if shared else option.place.first
-        groups.setdefault(key, []).append(option)
-    return list(groups.values())
-
-
 def _assemble(reading: Reading, chosen: Sequence[Option], target: Spot | None, notes: list[str]) -> Plan:
-    """The plan of the chosen options; notes gain a line per decision."""
+    """The plan of the chosen options; notes gain a line per decision and per part left out."""
     anchors, hops = [], []
     target_type = chosen[0].target
     between: dict[tuple[int | None, str | None, str], str] = {}
@@ -314,35 +243,62 @@ def _assemble(reading: Reading, chosen: Sequence[Option], target: Spot | None, n
         label = option.via or target_type
         hops.append(_hop(var, option.relations[0], end, label, negated=option.negated))
         notes.append(_option_note(option))
-    used = [(o.place.first, o.place.last) for o in chosen]
     taken = [group for group in _same_things(reading.places) if any(o.place in group for o in chosen)]
-    used += [(p.first, p.last) for group in taken for p in group]
     left_out = [p for p in reading.places if not any(p in group for group in taken)]
-    notes.extend(f"left out: {p.mention.text!r} is joined by no relation that fits" for p in left_out)
-    spots = [*reading.qualifiers, *reading.nouns, *reading.relations]
-    rest = reading.rest([*used, *((s.first, s.last) for s in spots)], reading.negations)
+    notes.extend(f"left out: {p.mention.text!r} is {_why_left_out(reading, p)}" for p in left_out)
+    rest = _relevance_text(reading, [p for group in taken for p in group])
     if rest:
         notes.append(f"for ranking only: {rest!r}")
     return Plan(
         anchors=anchors,
         hops=hops,
         target=Target(labels=[target_type], relevance_text=rest),
-        risk_level=_risk(chosen, target, left_out, rest),
+        risk_level=_risk(reading, chosen, target, left_out, rest),
     )
+
+
+def _relevance_text(reading: Reading, taken: Sequence[Place]) -> str:
+    """What nothing has used. A name that is denied is no part of it: it would draw up what is not wanted."""
+    denied = [p for p in reading.places if reading.denied(p)]
+    gaps = [reading.left_gap(p.first) for p in denied]
+    kept = [i for i in reading.negations if not any(low <= i < high for low, high in gaps)]
+    spots = [*reading.qualifiers, *reading.nouns, *reading.relations]
+    used = [(p.first, p.last) for p in [*taken, *denied]] + [(spot.first, spot.last) for spot in spots]
+    return reading.rest(used, kept)
+
+
+def _why_left_out(reading: Reading, place: Place) -> str:
+    if reading.denied(place):
+        return "denied, which no relation that fits can express"
+    return "joined by no relation that fits"
 
 
 def _hop(start: str, relation: str, end: str, label: str, *, negated: bool = False) -> Hop:
     return Hop.model_validate({"from": start, "rel": relation, "to_var": end, "to_label": label, "negated": negated})
 
 
-def _risk(chosen: Sequence[Option], target: Spot | None, left_out: Sequence[Place], rest: str) -> RiskLevel:
+def _risk(
+    reading: Reading, chosen: Sequence[Option], target: Spot | None, left_out: Sequence[Place], rest: str
+) -> RiskLevel:
     """See ``docs/planner.md``: weak where something was guessed, aggressive where nothing was left open."""
-    guessed = any(not o.spoken or (o.via is not None and o.noun is None) for o in chosen)
+    spoken: dict[int, Option] = {}
+    guessed = False
+    for option in chosen:
+        before = reading.continues_list(option.place)
+        model = spoken.get(before.first) if before is not None else None
+        if option.spoken or (model is not None and _joined_alike(option, model)):
+            spoken[option.place.first] = option
+        else:
+            guessed = True
     misspelt = any(o.place.mention.match >= Match.SHORT for o in chosen)
     if target is None or guessed or misspelt or left_out:
         return RiskLevel.WEAK
     ambiguous = any(sum(map(len, o.place.mention.nodes.values())) > 1 for o in chosen)
     return RiskLevel.NORMAL if ambiguous or rest else RiskLevel.AGGRESSIVE
+
+
+def _joined_alike(one: Option, other: Option) -> bool:
+    return (one.relations, one.via, one.noun, one.label) == (other.relations, other.via, other.noun, other.label)
 
 
 def _failure(question: str, mentions: Sequence[Mention]) -> PlanOutcome:

@@ -197,18 +197,52 @@ def test_negated_hop_where_the_spec_allows_it(by_words) -> None:
     )
 
 
-def test_negation_that_cannot_be_said_is_never_turned_round(by_words) -> None:
-    planned = by_words.plan("Which drugs inhibit PTGS1 and do not treat migraine?")
-    assert [a.text for a in planned.validated.plan.anchors] == ["PTGS1"]
-    assert any("left out: 'migraine'" in note for note in planned.explanation)
-    assert planned.risk_level is RiskLevel.WEAK
-    assert "not" in planned.validated.plan.target.relevance_text.split()
+@pytest.mark.parametrize(
+    ("question", "kept"),
+    [
+        ("Which drugs inhibit PTGS1 and do not treat migraine?", ["PTGS1"]),
+        ("Which drugs treat migraine without binding to proteins expressed in liver?", ["migraine"]),
+        ("Aspirin does not treat which diseases?", []),
+        ("Which diseases are not linked to WAS?", []),
+    ],
+)
+def test_negation_that_cannot_be_said_is_never_turned_round(by_words, planner, question, kept) -> None:
+    for engine in (by_words, planner):
+        planned = engine.plan(question)
+        plan = planned.validated.plan
+        assert [a.text for a in plan.anchors] == kept if plan else kept == []
+        if plan and len(planned.mentions) > len(kept):
+            assert any(note.startswith("left out") for note in planned.explanation)
+            assert planned.risk_level is RiskLevel.WEAK
 
 
-def test_negation_that_is_a_relations_own_word(by_words) -> None:
-    planned = by_words.plan("Which drugs must not be used in migraine?")
-    assert plans_agree(planned.validated.plan, expected("drug", ("migraine", "disease", "contraindication")))
-    assert not planned.validated.plan.hops[0].negated
+def test_denied_names_do_not_rank(by_words) -> None:
+    planned = by_words.plan("Which cheap drugs inhibit PTGS1 and do not treat migraine but are not blue?")
+    assert planned.validated.plan.target.relevance_text == "cheap not blue"
+    assert "left out: 'migraine' is denied, which no relation that fits can express" in planned.explanation
+
+
+def test_negation_that_is_a_relations_own_word(planner, by_words) -> None:
+    plan = expected("drug", ("migraine", "disease", "contraindication"))
+    for engine in (planner, by_words):
+        planned = engine.plan("Which drugs must not be used in migraine?")
+        assert plans_agree(planned.validated.plan, plan)
+        assert not planned.validated.plan.hops[0].negated
+
+
+def test_denied_condition_without_an_answer_is_left_out_and_not_asserted(planner) -> None:
+    denied = "must not be used in Wiskott-Aldrich syndrome"
+    planned = planner.plan(f"Which drugs inhibit PTGS1, are used for migraine and {denied}?")
+    assert [a.text for a in planned.validated.plan.anchors] == ["PTGS1", "migraine"]
+
+
+def test_opposite_relation_is_never_taken_instead(con) -> None:
+    """Warfarin is indicated in asthma, the disease of Heparin; the question asks for the contrary."""
+    question = "Warfarin is unsafe in which diseases that are linked to the gene Heparin?"
+    without = RulesPlanner(con, spec_with()).plan(question).validated.plan
+    assert [hop.rel for hop in without.hops] == ["indication", "causes"]
+    told = RulesPlanner(con, spec_with(opposites=[["indication", "contraindication"]])).plan(question).validated.plan
+    assert "indication" not in [hop.rel for hop in told.hops]
 
 
 def test_answers_are_looked_for(planner, by_words) -> None:
