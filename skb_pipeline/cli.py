@@ -228,14 +228,18 @@ def ui(port: int, host: str) -> None:
     import dagster as dg
 
     from skb_pipeline.orchestration.partitions import register_datasets
-    from skb_pipeline.orchestration.running import prepare_home
+    from skb_pipeline.orchestration.running import close_killed_runs, prepare_home
+    from skb_pipeline.storage.paths import project_root
 
     prepare_home()
     with dg.DagsterInstance.get() as instance:
         register_datasets(instance)
+        close_killed_runs(instance)
     _note(f"Dagster starts on http://{host}:{port} (about half a minute); stop it with Ctrl-C")
-    command = [sys.executable, "-m", "dagster", "dev", "-m", "skb_pipeline.definitions", "-h", host, "-p", str(port)]
-    os.execv(sys.executable, command)
+    root = project_root()
+    # The workspace file gives the code location one name for ever, so that switched-on sensors stay on.
+    where = ["-w", str(root / "workspace.yaml")] if root else ["-m", "skb_pipeline.definitions"]
+    os.execv(sys.executable, [sys.executable, "-m", "dagster", "dev", *where, "-h", host, "-p", str(port)])
 
 
 def _print_metrics(name: str, *, split: str, slice_name: str, output: str) -> None:
