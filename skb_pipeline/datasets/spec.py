@@ -25,6 +25,7 @@ class Shape(StrEnum):
     TEXTS = "texts"
     INTEGER = "integer"
     NUMBER = "number"
+    JSON = "json"
 
 
 class FieldSpec(_Model):
@@ -60,6 +61,8 @@ class NodeTypeSpec(_Model):
                 raise ValueError(f"{what} {name!r} is not one of the declared fields {sorted(self.fields)}")
         if self.fields[self.name_field].shape is not Shape.TEXT:
             raise ValueError(f"name_field {self.name_field!r} must have the shape text")
+        if self.alias_field is not None and self.fields[self.alias_field].shape is Shape.JSON:
+            raise ValueError(f"alias_field {self.alias_field!r} must not have the shape json")
         unknown = [f for f in self.document if f not in self.fields]
         if unknown or len(set(self.document)) != len(self.document):
             raise ValueError(f"document must list declared fields once each; unknown or repeated: {unknown}")

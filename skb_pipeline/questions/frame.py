@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import duckdb
 import pandas as pd
 import pyarrow as pa
@@ -22,10 +24,12 @@ QUERIES_SCHEMA = pa.schema(
         ("style", pa.string()),
         ("uses_alias", pa.bool_()),
         ("gold_key", pa.string()),
+        ("seen_answer", pa.bool_()),
     ]
 )
 """One row per query. ``answer_ids`` are in canonical order; what only questions made from the SKB have
-(``template`` to ``gold_key``) is null for questions that came with a source."""
+(``template`` to ``gold_key``) is null for questions that came with a source. ``seen_answer`` is that of
+:func:`seen_answers`."""
 
 _BY_EXTERNAL_KEY = """
 WITH answers AS (
@@ -48,6 +52,16 @@ WITH answers AS (
 SELECT q.* EXCLUDE (answer_ids, anchor_ids), answers.answer_keys, anchors.anchor_keys
 FROM queries_to_hash q LEFT JOIN answers USING (query_id) LEFT JOIN anchors USING (query_id)
 """
+
+
+def seen_answers(splits: Iterable[str], answers: Iterable[Iterable[object]]) -> list[bool | None]:
+    """Whether any answer of a test question is an answer of a training question; None in other splits.
+
+    A trained stage may know such an answer by heart, so metrics are worth telling apart by it.
+    """
+    rows = [(split, set(own)) for split, own in zip(splits, answers, strict=True)]
+    trained = set().union(*(own for split, own in rows if split == "train"))
+    return [not trained.isdisjoint(own) if split == "test" else None for split, own in rows]
 
 
 def queries_table(frame: pd.DataFrame) -> pa.Table:

@@ -10,7 +10,7 @@ import duckdb
 import pandas as pd
 
 from skb_pipeline.datasets.records import RawQuery
-from skb_pipeline.questions.frame import QUERIES_SCHEMA
+from skb_pipeline.questions.frame import QUERIES_SCHEMA, seen_answers
 from skb_pipeline.skb.cleaning import clean_text
 
 ORIGIN = "source"
@@ -94,4 +94,6 @@ def queries_from_source(
             }
         )
     report.absent_examples = sorted(absent)[:5]
-    return pd.DataFrame(rows, columns=QUERIES_SCHEMA.names).astype(object).where(lambda f: f.notna(), None), report
+    frame = pd.DataFrame(rows, columns=QUERIES_SCHEMA.names)
+    frame["seen_answer"] = seen_answers(frame["split"], frame["answer_ids"])
+    return frame.astype(object).where(lambda f: f.notna(), None), report

@@ -20,7 +20,7 @@ import pandas as pd
 
 from skb_pipeline.datasets.spec import DatasetSpec, QuestionSpec
 from skb_pipeline.questions.conditions import TextStore, candidate_phrases, only_named
-from skb_pipeline.questions.frame import QUERIES_SCHEMA
+from skb_pipeline.questions.frame import QUERIES_SCHEMA, seen_answers
 from skb_pipeline.questions.hashing import happens, key_hash, mix
 from skb_pipeline.questions.mentions import Mention, Mentions, surface_key
 from skb_pipeline.questions.report import SPLITS, QuestionReport, Reason, TemplateReport
@@ -119,7 +119,9 @@ class _Generator:
         for question in questions:
             self._count(question, rows[question.draw.query_id])
         kept = [rows[question.draw.query_id] for question in questions]
-        return pd.DataFrame(kept, columns=QUERIES_SCHEMA.names), self.report
+        frame = pd.DataFrame(kept, columns=QUERIES_SCHEMA.names)
+        frame["seen_answer"] = pd.Series(seen_answers(frame["split"], frame["answer_ids"]), dtype=object)
+        return frame, self.report
 
     # -- draws ---------------------------------------------------------------------------------------------------
 

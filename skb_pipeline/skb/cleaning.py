@@ -37,8 +37,9 @@ _BLOCK_TAGS = {
     "h6",
 }
 _SILENT_TAGS = {"script", "style"}
+_MAX_DEPTH = 50
 
-FieldValue = str | list[str] | int | float
+FieldValue = str | list[str] | int | float | list[Any] | dict[str, Any]
 
 
 def clean_text(text: str, counts: Counter[str] | None = None) -> str:
@@ -46,6 +47,11 @@ def clean_text(text: str, counts: Counter[str] | None = None) -> str:
     Unicode NFC, blanks at both ends removed. Nothing else is touched.
     """
     counts = Counter() if counts is None else counts
+    if text.isascii():  # most texts; the flag is stored, so this spares three scans
+        if "\x00" in text:
+            text = text.replace("\x00", "")
+            counts["nul_removed"] += 1
+        return text.strip()
     if _SURROGATE.search(text):
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         counts["surrogate_replaced"] += 1
@@ -99,7 +105,10 @@ def coerce(value: Any, field: FieldSpec, counts: Counter[str]) -> FieldValue | N
 
     Scalars become one-item lists where a list is declared, nested lists are flattened, nulls and empty texts are
     dropped. What does not fit (an object as text, words as a number) becomes None. Each of these is counted.
+    For the shape ``json`` see :func:`clean_json`; a value that is empty as a whole is missing.
     """
+    if field.shape is Shape.JSON:
+        return _whole_json(value, field, counts)
     texts = [t for t in (_as_text(item, field, counts) for item in _flatten(value, counts)) if t]
     if field.shape is Shape.TEXTS:
         if texts and not isinstance(value, list | tuple):
@@ -115,6 +124,41 @@ def coerce(value: Any, field: FieldSpec, counts: Counter[str]) -> FieldValue | N
     if field.shape is Shape.TEXT:
         return "; ".join(texts)
     return _as_number(texts[0], field.shape, counts)
+
+
+def clean_json(value: Any, field: FieldSpec, counts: Counter[str], depth: int = 0) -> Any:
+    """A JSON value with every text in it cleaned, keys too.
+
+    NaN and infinities become null, tuples lists, keys texts. Of keys that become equal the last one stays. What JSON
+    has no form for becomes null, and so does what is nested more than 50 deep. Each of these is counted.
+    """
+    if isinstance(value, str):
+        text = clean_text(value, counts)
+        return strip_html(text) if field.html else text
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        counts["not_finite_to_null"] += 1
+        return None
+    if not isinstance(value, dict | list | tuple):
+        counts["object_is_no_json"] += 1
+        return None
+    if depth == _MAX_DEPTH:
+        counts["nested_too_deep"] += 1
+        return None
+    if not isinstance(value, dict):
+        return [clean_json(item, field, counts, depth + 1) for item in value]
+    cleaned = {clean_text(str(k), counts): clean_json(v, field, counts, depth + 1) for k, v in value.items()}
+    if len(cleaned) < len(value):
+        counts["equal_keys_merged"] += len(value) - len(cleaned)
+    return cleaned
+
+
+def _whole_json(value: Any, field: FieldSpec, counts: Counter[str]) -> FieldValue | None:
+    cleaned = clean_json(value, field, counts)
+    return None if cleaned in ("", [], {}) else cleaned
 
 
 def _flatten(value: Any, counts: Counter[str]) -> Iterator[Any]:

@@ -74,8 +74,27 @@ def field_lines(type_name: str, node_type: NodeTypeSpec, fields: dict[str, objec
         value = fields.get(name)
         if value is not None:
             label = type_name if name == node_type.name_field else name
-            lines.append(f"{label}: {'; '.join(map(str, value)) if isinstance(value, list) else value}")
+            lines.append(f"{label}: {compact_text(value)}")
     return lines
+
+
+def compact_text(value: object) -> str:
+    """A JSON value in one line: ``key: value`` joined by commas, items by semicolons, nulls and empty values left out.
+
+    Objects within others stand in brackets.
+    """
+    if isinstance(value, dict):
+        parts = [
+            f"{key}: {f'({text})' if isinstance(item, dict) else text}"
+            for key, item in value.items()
+            if (text := compact_text(item))
+        ]
+        return ", ".join(parts)
+    if isinstance(value, list):
+        return "; ".join(text for text in map(compact_text, value) if text)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
 
 
 def documents_hash(documents: pd.DataFrame) -> str:

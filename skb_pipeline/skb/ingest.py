@@ -69,6 +69,7 @@ class LoadReport:
         fill_rate: ``type.field`` -> share of nodes that have a value.
         cleaned: text changes by kind; coerced: ``type.field: kind`` -> values.
         quarantine_reasons: reason -> rows; out_of_scope: what the adapter left out by its rules.
+        notes: what the adapter has to say about the source.
         nodes_without_name: nodes stored with an empty name.
     """
 
@@ -83,6 +84,7 @@ class LoadReport:
     coerced: dict[str, int] = field(default_factory=dict)
     quarantine_reasons: dict[str, int] = field(default_factory=dict)
     out_of_scope: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     nodes_without_name: int = 0
 
     def as_dict(self) -> dict[str, Any]:
@@ -100,17 +102,19 @@ def ingest(spec: DatasetSpec, source: SourceAdapter, path: Path, *, previous: Pa
         previous: the SKB file this one replaces; its keys keep their node ids and its ids are never given again.
 
     Raises:
-        LoadError: more bad rows than ``source.max_bad_node_rate`` or ``max_bad_edge_rate`` allow.
+        LoadError: more bad rows than ``source.max_bad_node_rate`` or ``max_bad_edge_rate`` allow, or the source has
+            its own node ids and they are no distinct integers from 0 on.
     """
     report = LoadReport()
     with connect(path) as con:
         con.execute(TABLES)
         con.execute("SET preserve_insertion_order = true")
         _stage_nodes(con, spec, source.nodes(), report)
-        _store_nodes(con, previous, report)
+        _store_nodes(con, previous, report, own_ids=getattr(source, "own_ids", False))
         _stage_edges(con, source.edges())
         _store_edges(con, spec, report)
         report.out_of_scope = dict(sorted(source.out_of_scope.items()))
+        report.notes = list(getattr(source, "notes", []))
         _check_bad_rates(con, spec, report)
         build_adjacency(con)
         _measure(con, spec, report)
@@ -162,7 +166,8 @@ def _clean_node(
         coerced[f"{node.node_type}.{name}"]["undeclared_field_ignored"] += 1
     row["name"] = values.get(node_type.name_field, "")
     row["aliases"] = _aliases(node_type, values)
-    row["fields"] = json.dumps(values, ensure_ascii=False, sort_keys=True)
+    # Objects inside a field keep the order of their keys: documents may show it.
+    row["fields"] = json.dumps({name: values[name] for name in sorted(values)}, ensure_ascii=False)
     return row
 
 
@@ -186,7 +191,7 @@ def _safe_json(value: Any) -> str:
     return clean_text(json.dumps(value, ensure_ascii=False, sort_keys=True, default=str))
 
 
-def _store_nodes(con: duckdb.DuckDBPyConnection, previous: Path | None, report: LoadReport) -> None:
+def _store_nodes(con: duckdb.DuckDBPyConnection, previous: Path | None, report: LoadReport, *, own_ids: bool) -> None:
     """Quarantine, deduplicate, give ids. A key with differing rows is quarantined whole: none is guessed right."""
     con.execute("""
         CREATE TEMP TABLE node_keys AS
@@ -202,7 +207,7 @@ def _store_nodes(con: duckdb.DuckDBPyConnection, previous: Path | None, report: 
         FROM raw_nodes r JOIN node_keys k USING (node_type, external_id)
         WHERE r.reason IS NULL AND k.variants > 1
     """)
-    _give_ids(con, previous)
+    _give_ids(con, previous, own_ids)
     con.execute("""
         INSERT INTO nodes
         SELECT i.node_id, r.external_id, r.node_type, any_value(r.name), any_value(r.fields)::JSON,
@@ -234,8 +239,11 @@ def _store_nodes(con: duckdb.DuckDBPyConnection, previous: Path | None, report: 
     (report.nodes_without_name,) = _numbers(con, "SELECT count(*) FROM nodes WHERE name = ''")
 
 
-def _give_ids(con: duckdb.DuckDBPyConnection, previous: Path | None) -> None:
-    """Canonical order of all keys, then ids: known keys keep theirs, new ones follow in canonical order."""
+def _give_ids(con: duckdb.DuckDBPyConnection, previous: Path | None, own_ids: bool) -> None:
+    """Canonical order of all keys, then ids: known keys keep theirs, new ones follow in canonical order.
+
+    With ``own_ids`` each external id is the node id, whatever an earlier load gave.
+    """
     con.execute("""
         CREATE TEMP TABLE canonical_keys AS
         WITH keys AS (SELECT node_type, external_id FROM node_keys WHERE variants = 1),
@@ -247,9 +255,17 @@ def _give_ids(con: duckdb.DuckDBPyConnection, previous: Path | None) -> None:
         ) - 1 AS canonical
         FROM keys, kind
     """)
+    if own_ids:
+        _take_own_ids(con)
     if previous is not None:
         con.execute(f"ATTACH '{_sql_path(previous)}' AS previous (READ_ONLY)")
-        con.execute("INSERT INTO node_ids SELECT * FROM previous.node_ids ORDER BY node_id")
+        con.execute("""
+            INSERT INTO node_ids
+            SELECT p.* FROM previous.node_ids p
+            ANTI JOIN node_ids k ON k.node_type = p.node_type AND k.external_id = p.external_id
+            ANTI JOIN node_ids n ON n.node_id = p.node_id
+            ORDER BY p.node_id
+        """)
         con.execute("DETACH previous")
     con.execute("""
         INSERT INTO node_ids
@@ -257,6 +273,24 @@ def _give_ids(con: duckdb.DuckDBPyConnection, previous: Path | None) -> None:
                (SELECT coalesce(max(node_id) + 1, 0) FROM node_ids) + row_number() OVER (ORDER BY canonical) - 1
         FROM canonical_keys ANTI JOIN node_ids USING (node_type, external_id)
         ORDER BY canonical
+    """)
+
+
+def _take_own_ids(con: duckdb.DuckDBPyConnection) -> None:
+    unfit = con.execute("""
+        SELECT node_type, external_id FROM canonical_keys
+        WHERE NOT regexp_full_match(external_id, '0|[1-9][0-9]{0,17}') ORDER BY canonical LIMIT 3
+    """).fetchall()
+    if unfit:
+        raise LoadError(f"the source's own ids must be integers from 0 on; these are not: {unfit}")
+    shared = con.execute("""
+        SELECT external_id, list(node_type ORDER BY node_type) FROM canonical_keys
+        GROUP BY external_id HAVING count(*) > 1 ORDER BY external_id LIMIT 3
+    """).fetchall()
+    if shared:
+        raise LoadError(f"the source's own ids must belong to one node each; these do not: {shared}")
+    con.execute("""
+        INSERT INTO node_ids SELECT node_type, external_id, external_id::BIGINT FROM canonical_keys ORDER BY canonical
     """)
 
 

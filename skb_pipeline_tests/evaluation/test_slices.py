@@ -53,6 +53,11 @@ def test_edges_of_the_answer_ranges_count_distinct_answers() -> None:
     }
 
 
+def test_seen_answers_are_a_slice_of_test_questions() -> None:
+    found = members(queries_of({"a": [1], "b": [1], "c": [1]}, seen_answer=[True, False, None]))
+    assert (found["seen_answer=yes"], found["seen_answer=no"]) == (["a"], ["b"])
+
+
 @pytest.mark.parametrize("empty", [None, np.nan, pd.NA])
 def test_columns_of_nulls_give_no_slice(empty: object) -> None:
     columns = dict.fromkeys(("template", "wording", "style", "uses_alias"), empty)

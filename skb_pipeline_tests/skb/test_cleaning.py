@@ -1,3 +1,4 @@
+import json
 from collections import Counter
 from typing import Any
 
@@ -106,4 +107,36 @@ JSON_LIKE = st.recursive(
 def test_no_value_breaks_the_load(value: Any, shape: Shape) -> None:
     result = coerce(value, FieldSpec(shape=shape), Counter())
     kinds = {Shape.TEXT: str, Shape.TEXTS: list, Shape.INTEGER: int, Shape.NUMBER: float}
-    assert result is None or isinstance(result, kinds[shape])
+    assert result is None or isinstance(result, kinds.get(shape, object))
+    json.dumps(result, ensure_ascii=False, allow_nan=False).encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "result", "counted"),
+    [
+        ({"b": " x\x00", "a": [1, None, True]}, {"b": "x", "a": [1, None, True]}, {"nul_removed": 1}),
+        ({"vote": float("nan"), "overall": 5.0}, {"vote": None, "overall": 5.0}, {"not_finite_to_null": 1}),
+        (["first", "", ("a", 2)], ["first", "", ["a", 2]], {}),
+        ({1: "a", "1 ": "b", "c": b"x"}, {"1": "b", "c": None}, {"equal_keys_merged": 1, "object_is_no_json": 1}),
+        (" ", None, {}),
+        ([], None, {}),
+        ({}, None, {}),
+        (float("inf"), None, {"not_finite_to_null": 1}),
+        (0, 0, {}),
+    ],
+)
+def test_json_is_kept_and_its_texts_cleaned(value: Any, result: Any, counted: dict[str, int]) -> None:
+    counts: Counter[str] = Counter()
+    cleaned = coerce(value, FieldSpec(shape=Shape.JSON), counts)
+    assert cleaned == result
+    assert counts == counted
+    if isinstance(value, dict) and len(value) == 2:
+        assert list(cleaned) == list(result)  # type: ignore[arg-type]
+
+
+def test_json_that_contains_itself_ends() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    counts: Counter[str] = Counter()
+    assert coerce(endless, FieldSpec(shape=Shape.JSON), counts) is not None
+    assert counts == {"nested_too_deep": 1}

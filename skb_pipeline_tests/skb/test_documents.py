@@ -3,11 +3,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skb_pipeline.datasets.spec import DatasetSpec
-from skb_pipeline.skb.documents import build_documents, documents_hash
+from skb_pipeline.skb.documents import build_documents, compact_text, documents_hash
 from skb_pipeline.skb.ingest import ingest
 from skb_pipeline.storage.duck import connect
 from skb_pipeline_tests.toy import Edge, ListSource, buy, toy_spec
@@ -56,6 +57,21 @@ def test_neighbours_are_capped_in_canonical_order_and_the_rest_counted(tmp_path:
 def test_relations_can_be_left_out(tmp_path: Path) -> None:
     frame = documents(tmp_path / "s", NODES, EDGES, toy_spec(documents={"relations": False}))
     assert text_of(frame, "3") == "product: Pole"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"weight": "3 lb", "size": None, "tags": ["a", "", "b"]}, "weight: 3 lb, tags: a; b"),
+        (
+            [{"summary": "ok", "style": {"Color": "red"}, "verified": True}, {}],
+            "summary: ok, style: (Color: red), verified: true",
+        ),
+        (0, "0"),
+    ],
+)
+def test_json_is_told_in_one_line(value: object, text: str) -> None:
+    assert compact_text(value) == text
 
 
 def test_a_changed_neighbour_changes_the_hash(tmp_path: Path) -> None:

@@ -170,6 +170,40 @@ def test_a_refresh_keeps_ids_and_never_gives_a_deleted_one_again(tmp_path: Path)
         np.testing.assert_array_equal(canonical_positions(con), [0, -1, 1, -1, 2])
 
 
+class OwnIds(ListSource):
+    """A source whose external ids are the node ids."""
+
+    own_ids = True
+    notes = ("counted by hand",)
+
+
+def load_own(path: Path, nodes: list[Node], previous: Path | None = None) -> LoadReport:
+    return ingest(toy_spec(), OwnIds(nodes, []), path, previous=previous)
+
+
+def test_a_source_can_keep_its_own_numbers_over_refreshes(tmp_path: Path) -> None:
+    ids = "SELECT external_id, node_id FROM nodes ORDER BY node_id"
+    given, first, second = (tmp_path / f"{i}.duckdb" for i in range(3))
+    load(given, [product("9"), product("4")])
+    report = load_own(first, [product("9"), product("4"), ("brand", "7", {"name": "x"})], previous=given)
+    assert report.notes == ["counted by hand"]
+    assert rows(first, ids) == [("4", 4), ("7", 7), ("9", 9)]
+    load_own(second, [product("0"), product("7"), product("9")], previous=first)
+    assert rows(second, ids) == [("0", 0), ("7", 7), ("9", 9)]
+    assert rows(second, "SELECT external_id FROM node_ids EXCEPT SELECT external_id FROM nodes") == [("4",)]
+
+
+@pytest.mark.parametrize("external_id", ["-1", "07", "a", "13924_12592", "1" * 19])
+def test_own_numbers_must_be_plain_integers(tmp_path: Path, external_id: str) -> None:
+    with pytest.raises(LoadError, match=r"must be integers from 0 on.*" + external_id):
+        load_own(tmp_path / "s.duckdb", [product("1"), product(external_id)])
+
+
+def test_own_numbers_must_be_distinct_over_types(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match=r"one node each.*'1', \['brand', 'product'\]"):
+        load_own(tmp_path / "s.duckdb", [product("1"), ("brand", "1", {"name": "x"})])
+
+
 def test_content_hash_is_that_of_a_fresh_load_but_identity_differs(tmp_path: Path) -> None:
     first, refreshed, fresh = (tmp_path / f"{i}.duckdb" for i in range(3))
     load(first, [product("b"), product("c")], [buy("b", "c")])

@@ -15,7 +15,7 @@ from skb_pipeline.storage.duck import connect
 from skb_pipeline.storage.frames import write_frame
 from skb_pipeline.workspace import QUERIES_FILE, SKB_FILE
 
-CODE_VERSION = "1"
+CODE_VERSION = "2"
 
 
 @pipeline_asset("questions/queries", deps=["skb/store"], code_version=CODE_VERSION, kinds={"parquet"})
