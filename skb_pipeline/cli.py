@@ -35,13 +35,14 @@ def _readable_errors(command: Callable[..., None]) -> Callable[..., None]:
     def wrapped(*args: Any, **kwargs: Any) -> None:
         from skb_pipeline.datasets.catalogue import UnknownDatasetError
         from skb_pipeline.datasets.loading import SpecError
+        from skb_pipeline.graph.neo4j_connection import Neo4jError
         from skb_pipeline.orchestration.running import RunFailedError
         from skb_pipeline.search import UnknownSystemError
         from skb_pipeline.storage.artifacts import ArtifactMissingError, ManifestMismatchError
         from skb_pipeline.storage.paths import UnsafeNameError
 
         mendable = (UnknownDatasetError, SpecError, RunFailedError, ArtifactMissingError, ManifestMismatchError,
-                    UnsafeNameError, UnknownSystemError, FileNotFoundError)  # fmt: skip
+                    UnsafeNameError, UnknownSystemError, FileNotFoundError, FileExistsError, Neo4jError)  # fmt: skip
         try:
             command(*args, **kwargs)
         except mendable as error:
@@ -217,6 +218,94 @@ def gc(name: str) -> None:
 
     removed = Workspace().store.collect_garbage(name)
     _note(f"{len(removed)} old versions removed")
+
+
+@cli.group()
+def neo4j() -> None:
+    """The graph on a Neo4j server (NEO4J_URI, NEO4J_USER, NEO4J_PASSWORD, NEO4J_DATABASE)."""
+
+
+@neo4j.command("load")
+@click.option("--dataset", "name", required=True, help="Name of a dataset.")
+@click.option("--force", is_flag=True, help="Load although nothing changed.")
+@_format_option
+@_readable_errors
+def neo4j_load(name: str, force: bool, output: str) -> None:
+    """Load a dataset beside its version in use, check all counts, and switch to it."""
+    from skb_pipeline.datasets.catalogue import get_spec
+    from skb_pipeline.graph.neo4j_connection import Neo4jSettings
+    from skb_pipeline.orchestration.running import materialise, prepare_home
+
+    get_spec(name)
+    Neo4jSettings.require()
+    prepare_home()
+    outcomes = materialise(name, to="graph/neo4j", force=force)
+    (outcome,) = (o for o in outcomes if o.asset == "graph/neo4j")
+    columns = ["label", "address", "database", "nodes", "relationships", "self-loops", "reused"]
+    _print_rows([outcome.metadata], columns, output)
+
+
+@neo4j.command("export")
+@click.option("--dataset", "name", required=True, help="Name of a dataset.")
+@click.option("--output", "folder", required=True, type=click.Path(path_type=Path), help="A new or empty folder.")
+@click.option("--gzip", is_flag=True, help="Compress the data files.")
+@_readable_errors
+def neo4j_export(name: str, folder: Path, gzip: bool) -> None:
+    """Write CSV files for `neo4j-admin database import` and print the command that imports them."""
+    import shlex
+
+    from skb_pipeline.datasets.catalogue import get_spec
+    from skb_pipeline.graph.neo4j_export import export_skb
+    from skb_pipeline.planning.schema import GraphSchema
+    from skb_pipeline.storage.duck import connect
+    from skb_pipeline.workspace import SKB_FILE, Workspace, skb_of
+
+    schema, store = GraphSchema.from_spec(get_spec(name)), Workspace().store.require(name, "skb/store")
+    with connect(store.file(SKB_FILE), read_only=True) as con:
+        export = export_skb(con, schema, folder, dataset=name, data=skb_of(store), gzip=gzip)
+    nodes, relationships, _ = export.counts.totals
+    _note(f"{nodes} nodes and {relationships} relationships of {export.label} in {export.folder}")
+    if export.aliases_changed:
+        _note(f"{export.aliases_changed} aliases had a U+001F inside; it is a blank now")
+    _note("In that folder, with the database stopped (or ./import.sh DATABASE):")
+    click.echo(shlex.join(export.command))
+
+
+@neo4j.command("status")
+@_format_option
+@_readable_errors
+def neo4j_status(output: str) -> None:
+    """List the versions of all datasets on the server."""
+    from skb_pipeline.graph.neo4j_connection import Neo4jSettings, open_driver
+    from skb_pipeline.graph.neo4j_versions import list_versions
+
+    settings = Neo4jSettings.require()
+    with open_driver(settings) as driver, driver.session(database=settings.database) as session:
+        found = list_versions(session)
+    _note(f"{settings.address}, {settings.database or 'home database'}: {len(found)} versions")
+    columns = ["dataset", "label", "state", "nodes", "relationships", "created"]
+    rows = [
+        {
+            "dataset": v.dataset, "label": v.label, "state": v.state, "nodes": v.counts.totals[0],
+            "relationships": v.counts.totals[1], "created": v.created,
+        }
+        for v in found
+    ]  # fmt: skip
+    _print_rows(rows, columns, output)
+
+
+@neo4j.command("remove")
+@click.option("--dataset", "name", required=True, help="Name of a dataset; it need not be in the catalogue any more.")
+@_readable_errors
+def neo4j_remove(name: str) -> None:
+    """Remove all versions of a dataset from the server."""
+    from skb_pipeline.graph.neo4j_connection import Neo4jSettings, open_driver
+    from skb_pipeline.graph.neo4j_versions import remove_dataset
+
+    settings = Neo4jSettings.require()
+    with open_driver(settings) as driver, driver.session(database=settings.database) as session:
+        removed = remove_dataset(session, name)
+    _note(f"{len(removed)} versions removed")
 
 
 @cli.command()

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from skb_pipeline.graph.neo4j_connection import Neo4jSettings
 from skb_pipeline.planning.schema import GraphSchema
 from skb_pipeline_tests.bolt_loader import GraphRows, clear, load
 
@@ -34,11 +35,19 @@ START_SECONDS = 120
 
 @dataclass(frozen=True)
 class BoltServer:
-    """A running server: a driver, the database that tests fill and empty, and whether it is the packaged server."""
+    """A running server.
+
+    Attributes:
+        driver: for the whole of the server.
+        database: the database that tests fill and empty.
+        packaged: whether it is the packaged server.
+        environment: the variables by which the library finds it.
+    """
 
     driver: Driver
     database: str | None
     packaged: bool
+    environment: Mapping[str, str]
 
     def hold(self, rows: GraphRows, schema: GraphSchema) -> None:
         """Make the database hold this graph and nothing else."""
@@ -77,7 +86,10 @@ def packaged_server(heap: str = "1g") -> Iterator[BoltServer]:
             uri = f"bolt://127.0.0.1:{bolt}"
             with GraphDatabase.driver(uri, auth=("root", password), notifications_min_severity="OFF") as driver:
                 _wait(driver, process, log)
-                yield BoltServer(driver, DATABASE, packaged=True)
+                environment = {
+                    "NEO4J_URI": uri, "NEO4J_USER": "root", "NEO4J_PASSWORD": password, "NEO4J_DATABASE": DATABASE,
+                }  # fmt: skip
+                yield BoltServer(driver, DATABASE, packaged=True, environment=environment)
         finally:
             process.kill()
             process.wait()
@@ -85,16 +97,17 @@ def packaged_server(heap: str = "1g") -> Iterator[BoltServer]:
 
 @contextmanager
 def external_server() -> Iterator[BoltServer]:
-    """The server of ``NEO4J_URI`` (``NEO4J_USERNAME``, ``NEO4J_PASSWORD``, ``NEO4J_DATABASE``), emptied afterwards.
+    """The server of ``NEO4J_URI`` (``NEO4J_USER``, ``NEO4J_PASSWORD``, ``NEO4J_DATABASE``), emptied afterwards.
 
     Raises:
         RuntimeError: its database is not empty; tests would delete what it holds.
     """
     from neo4j import GraphDatabase
 
-    auth = os.environ.get("NEO4J_USERNAME", "neo4j"), os.environ.get("NEO4J_PASSWORD", "")
-    with GraphDatabase.driver(os.environ["NEO4J_URI"], auth=auth) as driver:
-        server = BoltServer(driver, os.environ.get("NEO4J_DATABASE"), packaged=False)
+    settings = Neo4jSettings.require()
+    environment = {key: value for key, value in os.environ.items() if key.startswith("NEO4J_")}
+    with GraphDatabase.driver(settings.uri, auth=(settings.user, settings.password)) as driver:
+        server = BoltServer(driver, settings.database, packaged=False, environment=environment)
         if server.count_nodes():
             raise RuntimeError("the database of NEO4J_URI is not empty; the tests would delete what it holds")
         yield server

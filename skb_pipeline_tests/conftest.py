@@ -29,6 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home with the dataset ``mini`` in its catalogue."""
     monkeypatch.setenv("SKB_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("SKB_CATALOGUE", raising=False)
+    monkeypatch.delenv("NEO4J_URI", raising=False)  # so that the job writes to no server unless a test wants it
     monkeypatch.setenv("DAGSTER_HOME", "")  # so that the value set by prepare_home is undone too
     prepare_home()
     write_mini_spec(tmp_path / "home" / "catalogue")

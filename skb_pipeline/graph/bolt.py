@@ -32,13 +32,17 @@ class BoltExecutor:
 
     Args:
         driver: an open driver; the caller closes it. A user that may only read is enough, and safer.
-        schema: the dataset's names; its :class:`~skb_pipeline.graph.names.GraphNames` are those of the store.
+        schema: the dataset's names.
         database: the server's database; None is the user's home database.
+        names: what they are called in the store, and which of several graphs in the database is meant; None: as
+            :meth:`GraphNames.of` has it, for a database with one graph.
     """
 
-    def __init__(self, driver: Driver, schema: GraphSchema, database: str | None = None) -> None:
+    def __init__(
+        self, driver: Driver, schema: GraphSchema, database: str | None = None, *, names: GraphNames | None = None
+    ) -> None:
         self.driver, self.schema, self.database = driver, schema, database
-        self.names = GraphNames.of(schema)
+        self.names = names or GraphNames.of(schema)
 
     def execute(
         self, plan: Plan, bindings: Bindings, *, limit: int = 1000, timeout_s: float | None = None

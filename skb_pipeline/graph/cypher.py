@@ -1,7 +1,7 @@
 """Plans as one Cypher statement for a graph whose names come from :class:`~skb_pipeline.graph.names.GraphNames`.
 
-The store has nodes with the labels ``_Entity_`` and that of their type and the properties ``nodeId`` (unique) and
-``canonical``, and one relationship per stored edge.
+The store has nodes with two labels, ``names.entity`` and that of their type, and the properties ``nodeId`` (unique
+within ``names.entity``) and ``canonical``, and one relationship per stored edge.
 
 The statement starts from the cheapest anchor and follows one hop after another. The other anchors
 are looked up in parameters when they are reached, so their candidates never multiply. After each hop what is no longer
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from skb_pipeline.graph.names import COMMON_LABEL, GraphNames, quote
+from skb_pipeline.graph.names import GraphNames
 from skb_pipeline.graph.results import Bindings
 from skb_pipeline.planning.plan import TARGET, Plan
 from skb_pipeline.planning.schema import GraphSchema
@@ -98,7 +98,7 @@ def compile_candidate_check(plan: Plan, names: GraphNames) -> str:
         types = "|".join(names.relation_type(relation) for relation in dict.fromkeys(hop.rel for hop in hops))
         edges = f"COUNT {{ (n)-[:{types}]-() }}" if types else "0"
         parts.append(
-            f"UNWIND $ids_{i} AS id\nMATCH (n:{quote(COMMON_LABEL)} {{nodeId: id}})\n"
+            f"UNWIND $ids_{i} AS id\nMATCH (n:{names.entity_label} {{nodeId: id}})\n"
             f"RETURN {i} AS anchor, id, n:{names.label(anchor.label)} AS fits, {edges} AS edges"
         )
     return "\nUNION ALL\n".join(parts)
@@ -156,7 +156,7 @@ class _Compiler:
         lines = [HEADER] if header else []
         lines += [
             "UNWIND $candidates AS candidate",
-            f"MATCH ({start}:{quote(COMMON_LABEL)} {{nodeId: candidate.id}})",
+            f"MATCH ({start}:{self.names.entity_label} {{nodeId: candidate.id}})",
             *_where([f"{start}:{label}", *self._negated_at(var)]),
         ]
         score.meet(self.start, "candidate.cosine")

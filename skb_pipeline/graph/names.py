@@ -10,14 +10,15 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
 from skb_pipeline.planning.schema import GraphSchema
 
 COMMON_LABEL = "_Entity_"
-"""Every node has it beside the label of its type; ``nodeId`` is unique within it."""
+"""Every node has it beside the label of its type; ``nodeId`` is unique within it. A store that holds several graphs
+has one such label for each, see :meth:`GraphNames.within`."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,13 @@ class GraphNames:
     Labels are CamelCase with ``/`` read as "or"; relationship types are upper case with ``_`` for blanks and hyphens,
     and of ``a___writes___b`` only the middle part is used. ``renamed`` lists the exceptions. The table depends on the
     set of names in the schema, not on their order. Labels and types never share a name, since some stores keep both
-    in one name space.
+    in one name space. ``entity`` (not quoted) is the label that all nodes of the graph have and no others.
     """
 
     labels: Mapping[str, str]
     relation_types: Mapping[str, str]
     renamed: tuple[Renaming, ...]
+    entity: str = COMMON_LABEL
 
     @classmethod
     def of(cls, schema: GraphSchema) -> Self:
@@ -52,6 +54,25 @@ class GraphNames:
         labels = _give(schema.node_types, _camel_case, "Label_", "node type", taken, renamed)
         types = _give(schema.relations, _upper_case, "TYPE_", "relation", taken, renamed)
         return cls(labels, types, tuple(renamed))
+
+    def within(self, entity: str) -> Self:
+        """The same names for a graph that shares its store with others and whose nodes have the label ``entity``.
+
+        Queries look nodes up in ``entity`` and follow relationships from there, which never leave their graph; so
+        they see that graph and no other.
+
+        Raises:
+            ValueError: the label cannot be quoted safely, or a type or relation is called so.
+        """
+        quote(entity)
+        if entity in self._node_types or entity in self._relations:
+            raise ValueError(f"{entity!r} is the name of a type or relation of the graph")
+        return replace(self, entity=entity)
+
+    @property
+    def entity_label(self) -> str:
+        """The label of all nodes of the graph, quoted."""
+        return quote(self.entity)
 
     def label(self, node_type: str) -> str:
         """The label of a node type, quoted. KeyError: the schema has no such type."""

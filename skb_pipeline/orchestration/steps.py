@@ -36,8 +36,12 @@ def pipeline_asset(
     kinds: set[str],
     description: str | None = None,
     automatic: bool = True,
-) -> Callable[[Callable[..., dg.MaterializeResult]], dg.AssetsDefinition]:
-    """Declare an asset ``stage/name``: its group is the stage, its partition the dataset."""
+    optional: bool = False,
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """Declare an asset ``stage/name``: its group is the stage, its partition the dataset.
+
+    An ``optional`` one is a generator that may end without a result, which is no failure.
+    """
     stage, _ = key.split("/")
     return dg.asset(
         key=dg.AssetKey(key.split("/")),
@@ -49,6 +53,7 @@ def pipeline_asset(
         owners=[OWNER],
         description=description,
         automation_condition=on_content_change() if automatic else None,
+        output_required=not optional,
     )
 
 
@@ -100,12 +105,18 @@ class Step:
         """Identity of the SKB whose node ids the inputs hold."""
         return self.recipe.identity
 
-    def run(self, build: Callable[[Draft], None]) -> dg.MaterializeResult:
+    def run(
+        self, build: Callable[[Draft], None], *, holds: Callable[[Artifact], bool] | None = None
+    ) -> dg.MaterializeResult:
         """Reuse the current version if it was made from the same recipe, else build and switch to a new one.
 
-        ``build`` writes files into ``draft.path`` and calls ``draft.finish``.
+        ``build`` writes files into ``draft.path`` and calls ``draft.finish``. ``holds`` says whether what the version
+        stands for is still there, where that is not in its own files.
         """
         found = None if self.force else self.store.find(self.recipe)
+        if found is not None and holds is not None and not holds(found):
+            self.context.log.info(f"{self.asset} of {self.dataset}: what was made is no longer there")
+            found = None
         if found is not None:
             self.context.log.info(f"{self.asset} of {self.dataset}: nothing it depends on changed, reused")
             return self._result(found, reused=True)
