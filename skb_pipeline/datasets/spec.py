@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from skb_pipeline.datasets.stark_names import format_faults
 from skb_pipeline.storage.paths import check_dataset_name
 
 
@@ -110,12 +111,31 @@ class SourceSpec(_Model):
 
 
 class DocumentSpec(_Model):
-    """How node documents are built."""
+    """How node documents are built (the formats named after STaRK: see ``docs/stark.md``).
 
+    In a STaRK format ``relations`` is false and ``neighbours`` null unless given.
+    """
+
+    format: Literal["labelled", "stark_amazon", "stark_mag", "stark_prime"] = "labelled"
     relations: bool = True
     """Add one line per relation with names of neighbours."""
-    neighbours: int = Field(default=10, ge=1)
-    """Names per relation, in canonical order; the rest is counted as ``(+n more)``."""
+    neighbours: int | None = Field(default=10, ge=1)
+    """Names per relation, in canonical order (null: all); ``labelled`` counts the rest as ``(+n more)``."""
+    compact: bool = False
+    """One line per document; for STaRK formats only."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_format(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and value.get("format", "labelled") != "labelled":
+            return {"relations": False, "neighbours": None, **value}
+        return value
+
+    @model_validator(mode="after")
+    def _compact_known(self) -> Self:
+        if self.compact and self.format == "labelled":
+            raise ValueError("compact is for the STaRK formats, not for 'labelled'")
+        return self
 
 
 class LexicalSpec(_Model):
@@ -333,6 +353,27 @@ class DatasetSpec(_Model):
                 raise ValueError(f"linking.name_fields: {key!r} has no fields {unknown}")
         return self
 
+    @model_validator(mode="after")
+    def _document_format_fits(self) -> Self:
+        documents = self.documents
+        if documents.format == "labelled":
+            return self
+        faults = format_faults(
+            documents.format, self.node_types, [r.name for r in self.relations] if documents.relations else None
+        )
+        if self.stark_compat and documents.neighbours is not None:
+            faults.append(
+                "documents.neighbours: with stark_compat there is no limit; STaRK draws neighbours at random or fails"
+            )
+        if faults:
+            raise ValueError(f"documents.format {documents.format!r}: " + "; ".join(faults))
+        return self
+
+    @property
+    def stark_compat(self) -> bool:
+        """Whether faults of STaRK are repeated, by the argument ``stark_compat`` of the source."""
+        return self.source.args.get("stark_compat") is True
+
     @property
     def triples(self) -> list[Triple]:
         """All allowed triples, in declared order."""
@@ -344,6 +385,11 @@ class DatasetSpec(_Model):
         return list(self.candidates or self.node_types)
 
     def section(self, *names: str) -> dict[str, Any]:
-        """The named top-level sections as plain JSON values: what a step declares to depend on."""
+        """The named top-level sections as plain JSON values: what a step declares to depend on.
+
+        ``documents`` also holds ``stark_compat`` where it changes their text.
+        """
         dumped = self.model_dump(mode="json")
+        if self.documents.format != "labelled":
+            dumped["documents"]["stark_compat"] = self.stark_compat
         return {name: dumped[name] for name in names}

@@ -10,21 +10,26 @@ A document looks like this (fields in the order of the spec, empty ones left out
 
 Neighbours stand in canonical order, so the text does not depend on the order of any row. Every name stands in
 it letter by letter; no replacement is ever run over a finished document.
+
+This is the format ``labelled``; documents as the STaRK benchmark has them are made in :mod:`.stark_documents`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 
 import duckdb
 import pandas as pd
 import pyarrow as pa
 
 from skb_pipeline.datasets.spec import DatasetSpec, NodeTypeSpec
+from skb_pipeline.skb.stark_documents import build_stark_documents
 from skb_pipeline.storage.duck import frame_hash
 
 CODE_VERSION = "1"
+_LOG = logging.getLogger(__name__)
 DOCUMENTS_SCHEMA = pa.schema(
     [
         ("node_id", pa.int64()),
@@ -42,18 +47,33 @@ def build_documents(con: duckdb.DuckDBPyConnection, spec: DatasetSpec) -> pd.Dat
 
     Args:
         con: an SKB file.
-        spec: gives candidate types, document fields, labels and the cap on neighbours.
+        spec: gives candidate types, format, document fields, labels and the cap on neighbours.
 
     Returns:
-        Frame of ``DOCUMENTS_SCHEMA`` in canonical order; ``text_hash`` is the sha256 of the document.
+        Frame of ``DOCUMENTS_SCHEMA`` in canonical order; ``text_hash`` is the sha256 of the document. Its
+        ``attrs["counts"]`` says, by reason, how often something could not be read or was left out.
     """
+    counts: dict[str, int] = {}
+    if spec.documents.format == "labelled":
+        nodes = _labelled(con, spec)
+    else:
+        nodes, counts = build_stark_documents(con, spec)
+    for reason, n in counts.items():
+        _LOG.warning("documents of %s: %s: %d", spec.name, reason, n)
+    nodes["text_hash"] = [hashlib.sha256(d.encode()).hexdigest() for d in nodes["document"]]
+    nodes = nodes[DOCUMENTS_SCHEMA.names]
+    nodes.attrs["counts"] = counts
+    return nodes
+
+
+def _labelled(con: duckdb.DuckDBPyConnection, spec: DatasetSpec) -> pd.DataFrame:
     nodes = con.execute(
         "SELECT node_id, external_id, node_type, name, fields::VARCHAR AS fields FROM nodes "
         "WHERE list_contains(?, node_type) ORDER BY canonical",
         [spec.candidate_types],
     ).df()
     relations = _relation_lines(con, spec) if spec.documents.relations else {}
-    documents = [
+    nodes["document"] = [
         "\n".join(
             [
                 *field_lines(node_type, spec.node_types[node_type], json.loads(fields)),
@@ -62,9 +82,7 @@ def build_documents(con: duckdb.DuckDBPyConnection, spec: DatasetSpec) -> pd.Dat
         )
         for node_id, node_type, fields in zip(nodes["node_id"], nodes["node_type"], nodes["fields"], strict=True)
     ]
-    nodes["document"] = documents
-    nodes["text_hash"] = [hashlib.sha256(d.encode()).hexdigest() for d in documents]
-    return nodes[DOCUMENTS_SCHEMA.names]
+    return nodes
 
 
 def field_lines(type_name: str, node_type: NodeTypeSpec, fields: dict[str, object]) -> list[str]:
@@ -150,13 +168,13 @@ def _relation_lines(con: duckdb.DuckDBPyConnection, spec: DatasetSpec) -> dict[i
             FROM named
         )
         SELECT node_id, heading, string_agg(name, '; ' ORDER BY place) AS names, any_value(total) AS total
-        FROM counted WHERE place <= ? GROUP BY node_id, heading, line ORDER BY node_id, line
+        FROM counted WHERE place <= coalesce(?, total) GROUP BY node_id, heading, line ORDER BY node_id, line
         """,
         [spec.candidate_types, spec.documents.neighbours],
     ).fetchall()
     con.unregister("headings")
     lines: dict[int, list[str]] = {}
     for node_id, heading, names, total in rows:
-        rest = total - spec.documents.neighbours
+        rest = total - (spec.documents.neighbours or total)
         lines.setdefault(node_id, []).append(f"{heading}: {names}" + (f" (+{rest} more)" if rest > 0 else ""))
     return lines
