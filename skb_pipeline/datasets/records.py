@@ -24,6 +24,10 @@ RAW_EDGE_SCHEMA = pa.schema(
 )
 
 
+class SourceError(ValueError):
+    """Source files that cannot be read as the spec says; the message names file and, where it can, row."""
+
+
 @dataclass(frozen=True)
 class RawNode:
     """One node as the source has it; nothing is cleaned yet.
@@ -33,6 +37,7 @@ class RawNode:
         row: 1-based line or row number in it.
         node_type, external_id: the key; None or empty is quarantined.
         fields: field name -> raw value (any JSON-like value); a missing key equals an empty field.
+        fault: why the row could not be read; it is quarantined with this reason and ``fields``.
     """
 
     source: str
@@ -40,6 +45,7 @@ class RawNode:
     node_type: str | None
     external_id: str | None
     fields: dict[str, Any] = field(default_factory=dict)
+    fault: str | None = None
 
 
 @dataclass(frozen=True)

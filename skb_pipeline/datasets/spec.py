@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from skb_pipeline.datasets.stark_names import format_faults
+from skb_pipeline.skb.parsers import PARSED
 from skb_pipeline.storage.paths import check_dataset_name
 
 
@@ -35,6 +36,12 @@ class FieldSpec(_Model):
     shape: Shape
     html: bool = False
     """Values are HTML: tags are removed and entities resolved at ingest."""
+    parse: Literal["price", "rank", "rating", "dimensions", "weight", "date"] | None = None
+    """Values read out of the text are stored beside it as ``<field>_<suffix>`` (see ``skb.parsers``)."""
+
+    def parsed_names(self, field: str) -> list[str]:
+        """Names under which parsed values of the field called ``field`` are stored."""
+        return [f"{field}_{suffix}" for suffix in PARSED[self.parse]] if self.parse else []
 
 
 class NodeTypeSpec(_Model):
@@ -60,6 +67,10 @@ class NodeTypeSpec(_Model):
         for what, name in [("name_field", self.name_field), ("alias_field", self.alias_field)]:
             if name is not None and name not in self.fields:
                 raise ValueError(f"{what} {name!r} is not one of the declared fields {sorted(self.fields)}")
+        stored = [*self.fields, *(name for field in self.fields for name in self.fields[field].parsed_names(field))]
+        twice = sorted({name for name in stored if stored.count(name) > 1})
+        if twice:
+            raise ValueError(f"names of parsed values are already taken: {twice}")
         if self.fields[self.name_field].shape is not Shape.TEXT:
             raise ValueError(f"name_field {self.name_field!r} must have the shape text")
         if self.alias_field is not None and self.fields[self.alias_field].shape is Shape.JSON:

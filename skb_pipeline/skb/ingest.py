@@ -23,12 +23,13 @@ from tqdm import tqdm
 
 from skb_pipeline.datasets.records import RawNode, SourceAdapter
 from skb_pipeline.datasets.spec import DatasetSpec, NodeTypeSpec
-from skb_pipeline.skb.cleaning import clean_text, coerce
+from skb_pipeline.skb.cleaning import clean_ids, clean_text, coerce
+from skb_pipeline.skb.parsers import parse_field
 from skb_pipeline.skb.store import TABLES, build_adjacency
 from skb_pipeline.storage.artifacts import stable_hash
 from skb_pipeline.storage.duck import connect, content_hash
 
-CODE_VERSION = "1"
+CODE_VERSION = "2"
 _NODE_BATCH = 20_000
 _RAW_NODE_SCHEMA = pa.schema(
     [
@@ -148,7 +149,9 @@ def _clean_node(
     row["external_id"] = clean_text(str(node.external_id), cleaned) if node.external_id is not None else ""
     row["node_type"] = clean_text(str(node.node_type), cleaned) if node.node_type is not None else None
     node_type = spec.node_types.get(node.node_type or "")
-    if node_type is None:
+    if node.fault is not None:
+        row["reason"] = node.fault
+    elif node_type is None:
         row["reason"] = f"node type {node.node_type!r} is not declared"
     elif not row["external_id"]:
         row["reason"] = "external id is missing"
@@ -159,6 +162,9 @@ def _clean_node(
     for name, declared in node_type.fields.items():
         changes: Counter[str] = Counter()
         value = coerce(node.fields.get(name), declared, changes)
+        if declared.parse is not None:
+            parsed = parse_field(node.fields.get(name), declared.parse, changes)
+            values |= {f"{name}_{k}": clean_text(v) if isinstance(v, str) else v for k, v in parsed.items()}
         _count_changes(changes, f"{node.node_type}.{name}", cleaned, coerced)
         if value is not None:
             values[name] = value
@@ -305,13 +311,12 @@ def _stage_edges(con: duckdb.DuckDBPyConnection, batches: Iterator[pa.RecordBatc
     """)
     with tqdm(desc="edges", unit=" rows", disable=None, leave=False) as progress:
         for batch in batches:
-            con.register("chunk", pa.Table.from_batches([batch]))
-            con.execute("""
-                INSERT INTO raw_edges
-                SELECT source, "row", head_type, trim(nfc_normalize(head_id)), relation, tail_type,
-                       trim(nfc_normalize(tail_id))
-                FROM chunk
-            """)
+            edges = pa.Table.from_batches([batch])
+            for name in ("head_id", "tail_id"):
+                ids = clean_ids(batch.column(name))
+                edges = edges.set_column(edges.schema.get_field_index(name), name, ids)
+            con.register("chunk", edges)
+            con.execute("INSERT INTO raw_edges SELECT * FROM chunk")
             con.unregister("chunk")
             progress.update(batch.num_rows)
 
@@ -330,10 +335,10 @@ def _store_edges(con: duckdb.DuckDBPyConnection, spec: DatasetSpec, report: Load
         CREATE TEMP TABLE checked_edges AS
         SELECT r.*, t.both_ways, h.node_id AS head, l.node_id AS tail, h.canonical AS head_at, l.canonical AS tail_at,
             CASE
-                WHEN t.relation IS NULL THEN 'relation is not declared between these types'
                 WHEN h.node_id IS NULL AND l.node_id IS NULL THEN 'head and tail do not exist'
                 WHEN h.node_id IS NULL THEN 'head does not exist'
                 WHEN l.node_id IS NULL THEN 'tail does not exist'
+                WHEN t.relation IS NULL THEN 'relation is not declared between these types'
             END AS reason
         FROM raw_edges r
         LEFT JOIN triples t USING (head_type, relation, tail_type)
@@ -413,7 +418,7 @@ def _measure(con: duckdb.DuckDBPyConnection, spec: DatasetSpec, report: LoadRepo
         con.execute("SELECT relation, count(*) FROM edges GROUP BY 1").fetchall()
     )
     for type_name, node_type in spec.node_types.items():
-        for name in node_type.fields:
+        for name in (n for f, d in node_type.fields.items() for n in (f, *d.parsed_names(f))):
             (rate,) = con.execute(
                 "SELECT avg((json_extract(fields, ?) IS NOT NULL)::INT) FROM nodes WHERE node_type = ?",
                 [f'$."{name}"', type_name],
