@@ -35,14 +35,16 @@ def _readable_errors(command: Callable[..., None]) -> Callable[..., None]:
     def wrapped(*args: Any, **kwargs: Any) -> None:
         from skb_pipeline.datasets.catalogue import UnknownDatasetError
         from skb_pipeline.datasets.loading import SpecError
-        from skb_pipeline.graph.neo4j_connection import Neo4jError
+        from skb_pipeline.datasets.records import SourceError
+        from skb_pipeline.graph.neo4j_connection import Neo4jServerError
         from skb_pipeline.orchestration.running import RunFailedError
         from skb_pipeline.search import UnknownSystemError
         from skb_pipeline.storage.artifacts import ArtifactMissingError, ManifestMismatchError
         from skb_pipeline.storage.paths import UnsafeNameError
 
-        mendable = (UnknownDatasetError, SpecError, RunFailedError, ArtifactMissingError, ManifestMismatchError,
-                    UnsafeNameError, UnknownSystemError, FileNotFoundError, FileExistsError, Neo4jError)  # fmt: skip
+        mendable = (UnknownDatasetError, SpecError, SourceError, RunFailedError, ArtifactMissingError,
+                    ManifestMismatchError, UnsafeNameError, UnknownSystemError, FileNotFoundError,
+                    FileExistsError, Neo4jServerError)  # fmt: skip
         try:
             command(*args, **kwargs)
         except mendable as error:
@@ -86,22 +88,59 @@ def dataset_show(name: str) -> None:
     click.echo(yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, width=100), nl=False)
 
 
+@dataset.command("init")
+@click.argument("folder", metavar="PATH", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--name", help="Name of the dataset; default: the folder's name.")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Default: NAME.yaml in the catalogue.")
+@click.option("--force", is_flag=True, help="Replace the file if there is one.")
+@_readable_errors
+def dataset_init(folder: Path, name: str | None, output: Path | None, force: bool) -> None:
+    """Look at the tables in a folder (Parquet, CSV, JSONL) and draft a spec of them."""
+    from skb_pipeline.datasets.catalogue import catalogue_folder
+    from skb_pipeline.datasets.drafting import draft_spec, name_for
+    from skb_pipeline.storage.paths import check_dataset_name
+
+    name = check_dataset_name(name) if name else name_for(folder)
+    output = output or catalogue_folder() / f"{name}.yaml"
+    if output.exists() and not force:
+        raise click.ClickException(f"{output} is there already; --force replaces it")
+    draft = draft_spec(folder, name)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(draft.text, encoding="utf-8")
+    _note(f"Wrote {_shown_path(output)}")
+    if draft.doubts:
+        _note("Please look at:\n" + "\n".join(f"  - {doubt}" for doubt in draft.doubts))
+    _note(f"Next: edit it, then `skb-pipeline dataset check {name}`")
+
+
 @dataset.command("check")
 @click.argument("name")
+@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @_readable_errors
-def dataset_check(name: str) -> None:
-    """Check a dataset's spec (a name of the catalogue, or a YAML file) and that its source files are there."""
+def dataset_check(name: str, output: str) -> None:
+    """Check a dataset before it is loaded: its spec (a name of the catalogue, or a YAML file) and its source.
+
+    Exit code 1 when a load would stop.
+    """
     from skb_pipeline.datasets.catalogue import get_spec
+    from skb_pipeline.datasets.inspection import inspect_source
     from skb_pipeline.datasets.loading import load_spec
     from skb_pipeline.datasets.sources import open_source
 
     spec = load_spec(Path(name)) if name.endswith((".yaml", ".yml")) else get_spec(name)
-    files = open_source(spec).files()
-    megabytes = sum(path.stat().st_size for path in files) / 1e6
-    click.echo(
-        f"{spec.name}: {len(spec.node_types)} node types, {len(spec.relations)} relations, "
-        f"{len(files)} source files ({megabytes:.1f} MB): all good"
-    )
+    found = inspect_source(spec, open_source(spec))
+    if output == "json":
+        click.echo(json.dumps(found.as_dict(), indent=1, ensure_ascii=False))
+    else:
+        for title, rows in found.sections():
+            click.echo(f"{title}\n{_aligned(rows, list(rows[0]))}\n")
+        for warning in found.warnings:
+            click.echo(f"Look at: {warning}")
+        for stop in found.stops:
+            click.echo(f"Would stop: {stop}")
+    if found.stops:
+        raise SystemExit(1)
+    _note(f"{spec.name}: {found.files} source files ({found.megabytes} MB): a load would go through")
 
 
 @cli.command()
@@ -124,6 +163,8 @@ def run(name: str, to: str | None, force: bool, output: str) -> None:
     except KeyError as error:
         raise click.ClickException(str(error.args[0])) from error
     _note(_stage_table(outcomes))
+    if to is not None and to not in {o.asset for o in outcomes}:
+        _note(f"{to} was skipped; its page in the UI says why")
     total = time.monotonic() - started
     encoded = sum(int(o.metadata.get("texts encoded", 0)) for o in outcomes if not o.reused)
     if all(o.reused for o in outcomes):
