@@ -4,8 +4,8 @@
     python benchmarks/neo4j_export.py --scale 1            # 1.04 M nodes, 9.4 M edges
 
 The graph is that of ``plan_execution.py``; every second node has an alias. For comparison the tables ``nodes`` and
-``edges`` are written as they are by Python's ``csv.writer``, which is the plain way to do it. Each way runs in a process
-of its own, whose peak of resident memory (DuckDB's included) is given; it needs Linux.
+``edges`` are written as they are by Python's ``csv.writer``, which is the plain way to do it. Each way runs in a
+process of its own, whose peak of resident memory (DuckDB's included) is given; it needs Linux.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ RETRY_TIME_S = 60.0
 """For how long a transaction that failed for a passing reason is tried again."""
 
 
-class Neo4jError(RuntimeError):
+class Neo4jServerError(RuntimeError):
     """The server is not configured, cannot be reached, refuses, or failed; the message never holds the password."""
 
 
@@ -46,14 +46,14 @@ class Neo4jSettings:
         ``NEO4J_USERNAME``, as Neo4j's own credential files have it, stands in for ``NEO4J_USER``.
 
         Raises:
-            Neo4jError: the address holds a user or password, or is none.
+            Neo4jServerError: the address holds a user or password, or is none.
         """
         env = os.environ if environment is None else environment
         uri = env.get("NEO4J_URI", "").strip()
         if not uri:
             return None
         if "@" in uri:
-            raise Neo4jError(
+            raise Neo4jServerError(
                 "NEO4J_URI must not hold a user or password (an '@' is in it); "
                 "put them into NEO4J_USER and NEO4J_PASSWORD"
             )
@@ -64,7 +64,7 @@ class Neo4jSettings:
             database=env.get("NEO4J_DATABASE") or None,
         )
         if not settings.address:
-            raise Neo4jError("NEO4J_URI is not an address such as neo4j://localhost:7687")
+            raise Neo4jServerError("NEO4J_URI is not an address such as neo4j://localhost:7687")
         return settings
 
     @classmethod
@@ -72,11 +72,11 @@ class Neo4jSettings:
         """Like :meth:`from_environment`, but the variables must be there.
 
         Raises:
-            Neo4jError: ``NEO4J_URI`` is not set, or is no good.
+            Neo4jServerError: ``NEO4J_URI`` is not set, or is no good.
         """
         settings = cls.from_environment()
         if settings is None:
-            raise Neo4jError(
+            raise Neo4jServerError(
                 "NEO4J_URI is not set: give the server's address in NEO4J_URI, and NEO4J_USER, NEO4J_PASSWORD and, "
                 "if it is not the home database, NEO4J_DATABASE"
             )
@@ -102,12 +102,11 @@ def open_driver(settings: Neo4jSettings) -> Iterator[Driver]:
     """A driver that has reached the database; it is closed with the block.
 
     Raises:
-        Neo4jError: the server is away, refuses, or lacks the database, or the driver failed within the block. The
+        Neo4jServerError: the server is away, refuses, or lacks the database, or the driver failed within the block. The
             driver's own exception is not chained, as its text may quote what it was given.
     """
     from neo4j import GraphDatabase
-    from neo4j.exceptions import AuthError, DriverError, ServiceUnavailable
-    from neo4j.exceptions import Neo4jError as ServerError
+    from neo4j.exceptions import AuthError, DriverError, Neo4jError, ServiceUnavailable
 
     auth = (settings.user, settings.password) if settings.password else None
     try:
@@ -122,7 +121,7 @@ def open_driver(settings: Neo4jSettings) -> Iterator[Driver]:
             with driver.session(database=settings.database) as session:
                 session.run("RETURN 1").consume()
             yield driver
-    except (DriverError, ServerError) as error:
+    except (DriverError, Neo4jError) as error:
         what = "failed"
         if isinstance(error, ServiceUnavailable):
             what = "cannot be reached"
@@ -130,4 +129,4 @@ def open_driver(settings: Neo4jSettings) -> Iterator[Driver]:
             what = f"refuses the user {settings.user!r}"
         database = f", database {settings.database!r}" if settings.database else ""
         message = settings.redact(f"Neo4j at {settings.address}{database} {what}: {error}")
-        raise Neo4jError(message).with_traceback(error.__traceback__) from None
+        raise Neo4jServerError(message).with_traceback(error.__traceback__) from None

@@ -1,6 +1,6 @@
 import pytest
 
-from skb_pipeline.graph.neo4j_connection import Neo4jError, Neo4jSettings, open_driver
+from skb_pipeline.graph.neo4j_connection import Neo4jServerError, Neo4jSettings, open_driver
 from skb_pipeline_tests.bolt_server import BoltServer
 
 SECRET = "sk-TEST-123"
@@ -20,7 +20,7 @@ def test_settings_come_from_the_environment() -> None:
 
 def test_a_missing_address_is_told_where_one_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NEO4J_URI", raising=False)
-    with pytest.raises(Neo4jError, match="NEO4J_URI is not set"):
+    with pytest.raises(Neo4jServerError, match="NEO4J_URI is not set"):
         Neo4jSettings.require()
 
 
@@ -28,7 +28,7 @@ def test_a_missing_address_is_told_where_one_is_needed(monkeypatch: pytest.Monke
     "uri", [f"neo4j://me:{SECRET}@host:7687", f"bolt://me:{SECRET}/x@host", "localhost", "bolt://", "bolt://h:x"]
 )
 def test_an_address_with_a_password_or_without_a_host_is_refused_and_not_repeated(uri: str) -> None:
-    with pytest.raises(Neo4jError, match="NEO4J_URI") as raised:
+    with pytest.raises(Neo4jServerError, match="NEO4J_URI") as raised:
         Neo4jSettings.from_environment({"NEO4J_URI": uri})
     assert SECRET not in str(raised.value)
 
@@ -51,7 +51,7 @@ def test_the_address_that_is_shown_has_nothing_but_the_server(uri: str, address:
 def test_a_server_that_is_away_is_named() -> None:
     settings = Neo4jSettings("bolt://127.0.0.1:1", "me", SECRET)
     told = r"Neo4j at bolt://127\.0\.0\.1:1 cannot be reached"
-    with pytest.raises(Neo4jError, match=told) as raised, open_driver(settings):
+    with pytest.raises(Neo4jServerError, match=told) as raised, open_driver(settings):
         pytest.fail("connected")
     assert SECRET not in str(raised.value)
 
@@ -60,19 +60,19 @@ def test_a_wrong_password_and_an_unknown_database_are_named(bolt_server: BoltSer
     env = dict(bolt_server.environment)
     wrong = Neo4jSettings.from_environment({**env, "NEO4J_PASSWORD": SECRET})
     assert wrong is not None
-    with pytest.raises(Neo4jError, match=f"refuses the user '{wrong.user}'") as raised, open_driver(wrong):
+    with pytest.raises(Neo4jServerError, match=f"refuses the user '{wrong.user}'") as raised, open_driver(wrong):
         pytest.fail("connected")
     assert SECRET not in str(raised.value)
     lost = Neo4jSettings.from_environment({**env, "NEO4J_DATABASE": "nowhere"})
     assert lost is not None
-    with pytest.raises(Neo4jError, match="database 'nowhere' failed"), open_driver(lost):
+    with pytest.raises(Neo4jServerError, match="database 'nowhere' failed"), open_driver(lost):
         pytest.fail("connected")
 
 
 def test_the_text_of_a_server_error_does_not_carry_the_password_on(bolt_server: BoltServer) -> None:
     settings = Neo4jSettings.from_environment(bolt_server.environment)
     assert settings is not None
-    with pytest.raises(Neo4jError, match=r"failed: .*\*\*\*") as raised, open_driver(settings) as driver:
+    with pytest.raises(Neo4jServerError, match=r"failed: .*\*\*\*") as raised, open_driver(settings) as driver:
         # Servers quote a faulty statement in the error.
         driver.execute_query(f"Secret{settings.password} (n)", database_=settings.database)
     assert settings.password not in str(raised.value)

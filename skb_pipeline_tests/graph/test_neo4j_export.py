@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 
 from skb_pipeline.datasets.spec import Triple
 from skb_pipeline.graph import neo4j_export
-from skb_pipeline.graph.names import GraphNames
+from skb_pipeline.graph.names import GraphNames, quote
 from skb_pipeline.graph.neo4j_export import Neo4jExport, export_skb
-from skb_pipeline.graph.neo4j_load import CountMismatchError
-from skb_pipeline.graph.neo4j_versions import version_label
+from skb_pipeline.graph.neo4j_load import CountMismatchError, load_skb
+from skb_pipeline.graph.neo4j_versions import remove_dataset, version_label
 from skb_pipeline.planning.schema import GraphSchema
 from skb_pipeline.storage.duck import connect
+from skb_pipeline_tests.bolt_loader import clear
+from skb_pipeline_tests.bolt_server import BoltServer
 from skb_pipeline_tests.conformance.graphs import Graph, load_graph
 from skb_pipeline_tests.conformance.test_hostile_names import HOSTILE
 from skb_pipeline_tests.graph.neo4j_cases import (
@@ -234,6 +236,61 @@ def test_a_folder_in_use_is_left_alone_and_a_failure_leaves_nothing(
         assert export_skb(con, TOY_SCHEMA, empty, dataset="toy", data=data).folder == empty
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "toy.duckdb", "used"]
     assert (empty / "import.sh").is_file()
+
+
+def _import(server: BoltServer, export: Neo4jExport) -> None:
+    """Do with the files what the import tool does, going by their headers."""
+    convert: dict[str, Any] = {"long": int, "string": str, "string[]": lambda text: text.split("\x1f")}
+    for kind in ("nodes", "relationships"):
+        for argument in (a for a in export.command if a.startswith(f"--{kind}=")):
+            files = argument.removeprefix(f"--{kind}=").split(",")
+            (head, *rows) = [row for file in files for row in parse(export.folder / file)]
+            for row in rows:
+                cells = dict(zip((column or "" for column in head), row, strict=True))
+                values = {}
+                for column, text in cells.items():
+                    name, form = column.split(":")
+                    if name and text is not None:
+                        values[name] = convert[form](text)
+                if kind == "nodes":
+                    labels = ":".join(map(quote, (cells[":LABEL"] or "").split("\x1f")))
+                    statement = f"CREATE (n:{labels}) SET n = $values"
+                else:
+                    statement = (
+                        f"MATCH (a:{quote(export.label)} {{nodeId: $a}}), (b:{quote(export.label)} {{nodeId: $b}}) "
+                        f"CREATE (a)-[r:{quote(cells[':TYPE'] or '')}]->(b) SET r = $values"
+                    )
+                ends = {"a": int(cells.get(":START_ID(node)") or 0), "b": int(cells.get(":END_ID(node)") or 0)}
+                server.driver.execute_query(statement, {"values": values, **ends}, database_=server.database)
+    for statement in (export.folder / "constraints.cypher").read_text().splitlines():
+        server.driver.execute_query(statement.rstrip(";"), database_=server.database)
+
+
+def test_an_imported_export_is_what_a_load_would_have_made(bolt_server: BoltServer, tmp_path: Path) -> None:
+    server = bolt_server
+
+    def content() -> list[Any]:
+        text = "MATCH (n) OPTIONAL MATCH (n)-[r]->(m) RETURN labels(n), properties(n), type(r), r.edge_id, m.nodeId"
+        rows = [[*record.values()] for record in server.driver.execute_query(text, database_=server.database).records]
+        for labels, properties, *_ in rows:
+            labels.sort()
+            properties.pop("created", None)
+        return sorted(rows, key=repr)
+
+    with toy_store(tmp_path / "toy.duckdb") as (con, data):
+        export = export_skb(con, TOY_SCHEMA, tmp_path / "out", dataset="toy", data=data)
+        clear(server.driver, server.database)
+        _import(server, export)
+        imported = content()
+        options = {"dataset": "toy", "data": data, "database": server.database}
+        assert not load_skb(server.driver, con, TOY_SCHEMA, **options).written
+        assert content() == imported
+        clear(server.driver, server.database)
+        assert load_skb(server.driver, con, TOY_SCHEMA, **options).written
+        assert content() == imported
+    with server.driver.session(database=server.database) as session:
+        assert remove_dataset(session, "toy") == [export.label]
+    clear(server.driver, server.database)
 
 
 @settings(max_examples=25, deadline=None)

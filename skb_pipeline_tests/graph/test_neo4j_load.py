@@ -22,6 +22,7 @@ from skb_pipeline.datasets.sources import open_source
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.graph import neo4j_versions as versions
 from skb_pipeline.graph.csr import CsrGraph
+from skb_pipeline.graph.cypher import compile_candidate_check, compile_cypher
 from skb_pipeline.graph.memory import MemoryExecutor
 from skb_pipeline.graph.names import GraphNames
 from skb_pipeline.graph.neo4j_load import CountMismatchError, LoadedVersion, count_skb, load_skb
@@ -58,9 +59,12 @@ TOY_COUNTS = GraphCounts(
 
 @pytest.fixture
 def server(bolt_server: BoltServer) -> Iterator[BoltServer]:
-    """The server with an empty database."""
+    """The server with an empty database; what is loaded goes again, constraints included."""
     clear(bolt_server.driver, bolt_server.database)
     yield bolt_server
+    with bolt_server.driver.session(database=bolt_server.database) as session:
+        for version in versions.list_versions(session):
+            versions.remove_version(session, version.label)
     clear(bolt_server.driver, bolt_server.database)
 
 
@@ -260,7 +264,7 @@ def test_a_killed_load_of_data_that_changed_since_is_cleared_away(server: BoltSe
 class FailingDriver:
     """The driver, except that in every n-th transaction the server ends it for a passing reason after the work."""
 
-    def __init__(self, server: BoltServer, every: int, failures: type[Exception] | None = None) -> None:
+    def __init__(self, server: BoltServer, every: int) -> None:
         self.driver, self.every, self.begun, self.failed = server.driver, every, 0, 0
 
     def session(self, **options: Any) -> Session:
@@ -338,6 +342,18 @@ def test_a_file_with_other_types_than_the_schema_is_refused(tmp_path: Path) -> N
     schema = GraphSchema(("product",), TOY_SCHEMA.triples[:1], ("product",))
     with toy_store(tmp_path / "toy.duckdb") as (con, _), pytest.raises(ValueError, match="'brand', 'has_brand'"):
         count_skb(con, GraphNames.of(schema))
+
+
+def test_statements_of_a_version_name_its_label_and_no_other() -> None:
+    plan = make_plan({"a": "product", "b": "brand"}, ["a -also_buy- T:product", "T -has_brand- b:brand"])
+    names = GraphNames.of(TOY_SCHEMA)
+    for text in (
+        compile_cypher(plan, TOY_SCHEMA, names=names.within("toy_0123456789ab")).text,
+        compile_candidate_check(plan, names.within("toy_0123456789ab")),
+    ):
+        assert "(a0:`toy_0123456789ab` {nodeId" in text or text.count("(n:`toy_0123456789ab` {nodeId: id})") == 2
+        assert "_Entity_" not in text
+    assert "(a0:`_Entity_` {nodeId" in compile_cypher(plan, TOY_SCHEMA).text
 
 
 def test_differences_are_told() -> None:
