@@ -317,15 +317,16 @@ def _guess_field(column: Column, where: str, doubts: list[str]) -> _Field:
     if parse is not None:
         doubts.append(f"{where} looks like a {parse}: parsed values are stored beside the text")
         return _Field(column, "text", parse=parse)
+    html = sum(bool(_HTML.search(text)) for text in sample) > len(sample) / 100
+    if html:
+        doubts.append(f"{where} holds HTML; tags are removed")
+        return _Field(column, "text", html=True)
     separator = _separator(column)
     if separator is not None:
         doubts.append(f"{where}: {separator!r} is taken for the separator of a list")
         return _Field(column, "texts", separator=separator, in_document=not _are_links(sample))
-    html = sum(bool(_HTML.search(text)) for text in sample) > len(sample) / 100
-    if html:
-        doubts.append(f"{where} holds HTML; tags are removed")
     code = len(column.distinct) == column.filled and all(re.fullmatch(r"\S*[0-9]\S*", text) for text in sample)
-    return _Field(column, "text", html=html, in_document=not (flag or code or _are_links(sample)))
+    return _Field(column, "text", in_document=not (flag or code or _are_links(sample)))
 
 
 def _are_links(sample: list[str]) -> bool:
