@@ -146,7 +146,7 @@ def clean_json(value: Any, field: FieldSpec, counts: Counter[str], depth: int = 
     has no form for becomes null, and so does what is nested more than 50 deep. Each of these is counted.
     """
     if isinstance(value, str):
-        text = clean_text(value, counts)
+        text = value.strip() if value.isascii() and "\x00" not in value else clean_text(value, counts)
         return strip_html(text) if field.html else text
     if value is None or isinstance(value, bool | int):
         return value
@@ -163,7 +163,11 @@ def clean_json(value: Any, field: FieldSpec, counts: Counter[str], depth: int = 
         return None
     if not isinstance(value, dict):
         return [clean_json(item, field, counts, depth + 1) for item in value]
-    cleaned = {clean_text(str(k), counts): clean_json(v, field, counts, depth + 1) for k, v in value.items()}
+    cleaned = {}
+    for name, item in value.items():
+        # An ASCII identifier has nothing to clean; nearly all keys are.
+        plain = isinstance(name, str) and name.isascii() and name.isidentifier()
+        cleaned[name if plain else clean_text(str(name), counts)] = clean_json(item, field, counts, depth + 1)
     if len(cleaned) < len(value):
         counts["equal_keys_merged"] += len(value) - len(cleaned)
     return cleaned

@@ -10,8 +10,10 @@ holds, and the three numbers are in the :class:`LoadReport`.
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -21,7 +23,7 @@ import duckdb
 import pyarrow as pa
 from tqdm import tqdm
 
-from skb_pipeline.datasets.records import RawNode, SourceAdapter
+from skb_pipeline.datasets.records import RAW_EDGE_SCHEMA, RawNode, SourceAdapter
 from skb_pipeline.datasets.spec import DatasetSpec, NodeTypeSpec
 from skb_pipeline.skb.cleaning import clean_ids, clean_text, coerce
 from skb_pipeline.skb.parsers import parse_field
@@ -30,7 +32,8 @@ from skb_pipeline.storage.artifacts import stable_hash
 from skb_pipeline.storage.duck import connect, content_hash
 
 CODE_VERSION = "2"
-_NODE_BATCH = 20_000
+_NODE_BATCH = 5_000
+_MEMORY = 3 << 30
 _RAW_NODE_SCHEMA = pa.schema(
     [
         ("source", pa.string()),
@@ -107,9 +110,10 @@ def ingest(spec: DatasetSpec, source: SourceAdapter, path: Path, *, previous: Pa
             its own node ids and they are no distinct integers from 0 on.
     """
     report = LoadReport()
-    with connect(path) as con:
+    with connect(path) as con, _staging(con, path):
         con.execute(TABLES)
         con.execute("SET preserve_insertion_order = true")
+        con.execute(f"SET memory_limit = '{_memory_limit() >> 20} MiB'")
         _stage_nodes(con, spec, source.nodes(), report)
         _store_nodes(con, previous, report, own_ids=getattr(source, "own_ids", False))
         _stage_edges(con, source.edges())
@@ -120,24 +124,70 @@ def ingest(spec: DatasetSpec, source: SourceAdapter, path: Path, *, previous: Pa
         build_adjacency(con)
         _measure(con, spec, report)
         _write_manifest(con, spec, report)
-        con.execute("DROP TABLE raw_nodes; DROP TABLE raw_edges; CHECKPOINT")
+        con.execute("CHECKPOINT")
     return report
+
+
+@contextmanager
+def _staging(con: duckdb.DuckDBPyConnection, path: Path) -> Iterator[None]:
+    """Raw rows go to a file of their own: in the SKB file they would leave holes as large as themselves."""
+    staged = path.with_name(f"{path.name}.staging")
+    staged.unlink(missing_ok=True)
+    con.execute(f"ATTACH '{_sql_path(staged)}' AS staging")
+    try:
+        yield
+    finally:
+        con.execute("DETACH staging")
+        staged.unlink(missing_ok=True)
+
+
+def _memory_limit() -> int:
+    """Bytes DuckDB may hold; it spills to disk beyond."""
+    return min(_MEMORY, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+
+
+def _create_from(
+    con: duckdb.DuckDBPyConnection,
+    table: str,
+    query: str,
+    schema: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
+    unit: str,
+) -> None:
+    """``CREATE TABLE table AS query``, where the query reads ``batches`` as they come."""
+    failure: list[BaseException] = []
+
+    def watched() -> Iterator[pa.RecordBatch]:
+        try:
+            with tqdm(desc=unit, unit=" rows", disable=None, leave=False) as progress:
+                for batch in batches:
+                    progress.update(batch.num_rows)
+                    yield batch
+        except BaseException as error:
+            failure.append(error)
+            raise
+
+    con.register("batches", pa.RecordBatchReader.from_batches(schema, watched()))
+    try:
+        con.execute(f"CREATE TABLE {table} AS {query}")
+    except duckdb.Error:
+        if failure:  # DuckDB knows only its text
+            raise failure[0] from None
+        raise
+    finally:
+        con.unregister("batches")
 
 
 def _stage_nodes(
     con: duckdb.DuckDBPyConnection, spec: DatasetSpec, nodes: Iterable[RawNode], report: LoadReport
 ) -> None:
-    con.register("schema_only", pa.Table.from_batches([], _RAW_NODE_SCHEMA))
-    con.execute("CREATE TABLE raw_nodes AS SELECT * FROM schema_only")
     cleaned: Counter[str] = Counter()
     coerced: dict[str, Counter[str]] = defaultdict(Counter)
     rows = (_clean_node(spec, node, cleaned, coerced) for node in nodes)
-    with tqdm(desc="nodes", unit=" rows", disable=None, leave=False) as progress:
-        while chunk := list(islice(rows, _NODE_BATCH)):
-            con.register("chunk", pa.Table.from_pylist(chunk, schema=_RAW_NODE_SCHEMA))
-            con.execute("INSERT INTO raw_nodes SELECT * FROM chunk")
-            con.unregister("chunk")
-            progress.update(len(chunk))
+    chunks = iter(lambda: list(islice(rows, _NODE_BATCH)), [])
+    batches = (pa.RecordBatch.from_pylist(chunk, schema=_RAW_NODE_SCHEMA) for chunk in chunks)
+    query = "SELECT *, sha256(fields) AS content_hash FROM batches"
+    _create_from(con, "staging.raw_nodes", query, _RAW_NODE_SCHEMA, batches, "nodes")
     report.cleaned = dict(sorted(cleaned.items()))
     report.coerced = {f"{name}: {kind}": n for name in sorted(coerced) for kind, n in sorted(coerced[name].items())}
 
@@ -201,39 +251,51 @@ def _store_nodes(con: duckdb.DuckDBPyConnection, previous: Path | None, report: 
     """Quarantine, deduplicate, give ids. A key with differing rows is quarantined whole: none is guessed right."""
     con.execute("""
         CREATE TEMP TABLE node_keys AS
-        SELECT node_type, external_id, count(*) AS copies, count(DISTINCT fields) AS variants
-        FROM raw_nodes WHERE reason IS NULL GROUP BY ALL
+        SELECT node_type, external_id, count(DISTINCT content_hash) AS variants, min(rowid) AS first_copy
+        FROM staging.raw_nodes WHERE reason IS NULL GROUP BY ALL
     """)
     con.execute("""
         INSERT INTO quarantine
-        SELECT source, "row", reason, raw FROM raw_nodes WHERE reason IS NOT NULL
+        SELECT source, "row", reason, raw FROM staging.raw_nodes WHERE reason IS NOT NULL
         UNION ALL
         SELECT r.source, r."row", 'rows of one id differ',
                json_object('node_type', r.node_type, 'external_id', r.external_id, 'fields', r.fields::JSON)
-        FROM raw_nodes r JOIN node_keys k USING (node_type, external_id)
+        FROM staging.raw_nodes r JOIN node_keys k USING (node_type, external_id)
         WHERE r.reason IS NULL AND k.variants > 1
     """)
     _give_ids(con, previous, own_ids)
     con.execute("""
-        INSERT INTO nodes
-        SELECT i.node_id, r.external_id, r.node_type, any_value(r.name), any_value(r.fields)::JSON,
-               sha256(any_value(r.fields)), any_value(c.canonical)
-        FROM raw_nodes r
+        CREATE TEMP TABLE kept_rows AS
+        SELECT k.first_copy, i.node_id, c.canonical
+        FROM node_keys k
         JOIN canonical_keys c USING (node_type, external_id)
         JOIN node_ids i USING (node_type, external_id)
-        WHERE r.reason IS NULL
-        GROUP BY ALL ORDER BY i.node_id
+        WHERE k.variants = 1 ORDER BY i.node_id
+    """)
+    # Texts are sorted only when they do not come in the right order anyway.
+    (in_order,) = _numbers(
+        con,
+        """
+        SELECT coalesce(bool_and(ordered), true)::INT
+        FROM (SELECT node_id > lag(node_id, 1, -1) OVER (ORDER BY first_copy) AS ordered FROM kept_rows)
+    """,
+    )
+    con.execute(f"""
+        INSERT INTO nodes
+        SELECT k.node_id, r.external_id, r.node_type, r.name, r.fields::JSON, r.content_hash, k.canonical
+        FROM staging.raw_nodes r JOIN kept_rows k ON k.first_copy = r.rowid
+        {"" if in_order else "ORDER BY k.node_id"}
     """)
     con.execute("""
         INSERT INTO aliases
         SELECT DISTINCT n.node_id, unnest(r.aliases) AS alias
-        FROM raw_nodes r JOIN nodes n USING (node_type, external_id) WHERE r.reason IS NULL
+        FROM staging.raw_nodes r JOIN nodes n USING (node_type, external_id) WHERE r.reason IS NULL
         ORDER BY ALL
     """)
     rows_in, quarantined, stored = _numbers(
         con,
         """
-        SELECT (SELECT count(*) FROM raw_nodes), (SELECT count(*) FROM quarantine), (SELECT count(*) FROM nodes)
+        SELECT (SELECT count(*) FROM staging.raw_nodes), (SELECT count(*) FROM quarantine), (SELECT count(*) FROM nodes)
     """,
     )
     report.nodes = {
@@ -305,20 +367,16 @@ def _sql_path(path: Path) -> str:
 
 
 def _stage_edges(con: duckdb.DuckDBPyConnection, batches: Iterator[pa.RecordBatch]) -> None:
-    con.execute("""
-        CREATE TABLE raw_edges (source VARCHAR, "row" BIGINT, head_type VARCHAR, head_id VARCHAR, relation VARCHAR,
-                                tail_type VARCHAR, tail_id VARCHAR)
-    """)
-    with tqdm(desc="edges", unit=" rows", disable=None, leave=False) as progress:
-        for batch in batches:
-            edges = pa.Table.from_batches([batch])
-            for name in ("head_id", "tail_id"):
-                ids = clean_ids(batch.column(name))
-                edges = edges.set_column(edges.schema.get_field_index(name), name, ids)
-            con.register("chunk", edges)
-            con.execute("INSERT INTO raw_edges SELECT * FROM chunk")
-            con.unregister("chunk")
-            progress.update(batch.num_rows)
+    cleaned = (_with_clean_ids(batch) for batch in batches)
+    _create_from(con, "staging.raw_edges", "SELECT * FROM batches", RAW_EDGE_SCHEMA, cleaned, "edges")
+
+
+def _with_clean_ids(edges: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [
+        clean_ids(column) if name in ("head_id", "tail_id") else column
+        for name, column in zip(edges.schema.names, edges.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=RAW_EDGE_SCHEMA)
 
 
 def _store_edges(con: duckdb.DuckDBPyConnection, spec: DatasetSpec, report: LoadReport) -> None:
@@ -340,7 +398,7 @@ def _store_edges(con: duckdb.DuckDBPyConnection, spec: DatasetSpec, report: Load
                 WHEN l.node_id IS NULL THEN 'tail does not exist'
                 WHEN t.relation IS NULL THEN 'relation is not declared between these types'
             END AS reason
-        FROM raw_edges r
+        FROM staging.raw_edges r
         LEFT JOIN triples t USING (head_type, relation, tail_type)
         LEFT JOIN nodes h ON h.node_type = r.head_type AND h.external_id = r.head_id
         LEFT JOIN nodes l ON l.node_type = r.tail_type AND l.external_id = r.tail_id
@@ -373,7 +431,7 @@ def _store_edges(con: duckdb.DuckDBPyConnection, spec: DatasetSpec, report: Load
     rows_in, quarantined, distinct, stored, loops, reciprocal = _numbers(
         con,
         """
-        SELECT (SELECT count(*) FROM raw_edges), (SELECT count(*) FROM checked_edges WHERE reason IS NOT NULL),
+        SELECT (SELECT count(*) FROM staging.raw_edges), (SELECT count(*) FROM checked_edges WHERE reason IS NOT NULL),
                (SELECT count(*) FROM distinct_edges), (SELECT count(*) FROM edges),
                (SELECT count(*) FROM edges WHERE head = tail),
                (SELECT count(*) FROM edges a JOIN edges b
@@ -417,13 +475,17 @@ def _measure(con: duckdb.DuckDBPyConnection, spec: DatasetSpec, report: LoadRepo
     report.edges_by_relation = dict.fromkeys(sorted({r.name for r in spec.relations}), 0) | dict(
         con.execute("SELECT relation, count(*) FROM edges GROUP BY 1").fetchall()
     )
+    counts = con.execute("""
+        SELECT node_type, name, count(*)
+        FROM (SELECT node_type, unnest(json_keys(fields)) AS name FROM nodes) GROUP BY ALL
+    """).fetchall()
+    filled = {(type_name, name): count for type_name, name, count in counts}
     for type_name, node_type in spec.node_types.items():
+        total = report.nodes_by_type[type_name]
         for name in (n for f, d in node_type.fields.items() for n in (f, *d.parsed_names(f))):
-            (rate,) = con.execute(
-                "SELECT avg((json_extract(fields, ?) IS NOT NULL)::INT) FROM nodes WHERE node_type = ?",
-                [f'$."{name}"', type_name],
-            ).fetchone() or (None,)
-            report.fill_rate[f"{type_name}.{name}"] = round(rate or 0.0, 4)
+            report.fill_rate[f"{type_name}.{name}"] = (
+                round(filled.get((type_name, name), 0) / total, 4) if total else 0.0
+            )
     report.data_version = stable_hash({name: content_hash(con, query) for name, query in _CONTENT.items()})
     report.identity = content_hash(con, "SELECT node_type, external_id, node_id FROM node_ids")
 
@@ -439,6 +501,5 @@ def _write_manifest(con: duckdb.DuckDBPyConnection, spec: DatasetSpec, report: L
 
 
 def _numbers(con: duckdb.DuckDBPyConnection, query: str) -> tuple[int, ...]:
-    row = con.execute(query).fetchone()
-    assert row is not None
+    (row,) = con.execute(query).fetchall()
     return tuple(int(v) for v in row)

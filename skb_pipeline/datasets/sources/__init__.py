@@ -7,10 +7,15 @@ from pydantic import ValidationError
 from skb_pipeline.datasets.loading import SpecError
 from skb_pipeline.datasets.records import SourceAdapter
 from skb_pipeline.datasets.sources.hpo import HpoSource
+from skb_pipeline.datasets.sources.stark import StarkSource
 from skb_pipeline.datasets.sources.tables import TablesSource
 from skb_pipeline.datasets.spec import DatasetSpec
 
-ADAPTERS: dict[str, type[HpoSource] | type[TablesSource]] = {"hpo": HpoSource, "tables": TablesSource}
+ADAPTERS: dict[str, type[HpoSource] | type[StarkSource] | type[TablesSource]] = {
+    "hpo": HpoSource,
+    "stark": StarkSource,
+    "tables": TablesSource,
+}
 
 
 def open_source(spec: DatasetSpec) -> SourceAdapter:
