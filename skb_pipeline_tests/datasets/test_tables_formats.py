@@ -8,13 +8,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skb_pipeline.datasets.records import SourceError
+from skb_pipeline.datasets.sources import open_source
 from skb_pipeline.datasets.sources.tables import TablesArgs, TablesSource
+from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.skb.ingest import LoadReport, ingest
 from skb_pipeline.storage.duck import connect
+from skb_pipeline_tests.shared_data import shared_spec
 from skb_pipeline_tests.toy import toy_spec
 
 LOOKS_MISSING = ["NA", "None", "NaN", "null", "N/A", "nan", "n/a", "NULL", "-", "0", "007", "TRUE"]
@@ -292,3 +296,41 @@ def test_trec_judgements_give_answers_and_their_file_the_split(tmp_path: Path) -
         (tmp_path / "train.tsv").write_text(f"query-id\tcorpus-id\tscore\nq3\td\t1\n{line}\n")
         with pytest.raises(SourceError, match=message):
             asked(tmp_path, **names, qrels="train.tsv")
+
+
+# ------------------------------------------------------------------------------------------------- docs and examples
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_types_that_are_no_text_are_quarantined(tmp_path: Path) -> None:
+    rows = [{"id": 1, "kind": ["product"]}, {"id": 2, "kind": 5}, {"id": 3, "kind": "product", "title": "a"}, {"id": 4}]
+    (tmp_path / "nodes.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    nodes = {"files": "nodes.jsonl", "id": "id", "type": "kind", "fields": {"title": "title"}}
+    report, stored = load(tmp_path, "s", nodes=nodes)
+    assert set(stored) == {"3"}
+    assert report.nodes["quarantined"] == 3
+
+
+def test_the_spec_in_the_documentation_is_valid() -> None:
+    text = (ROOT / "docs" / "add-a-dataset.md").read_text()
+    block = text.split("## A spec from end to end")[1].split("```yaml")[1].split("```")[0]
+    spec = DatasetSpec.model_validate(yaml.safe_load(block))
+    assert open_source(spec)
+    assert spec.node_types["product"].fields["price"].parse == "price"
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize(
+    ("name", "nodes", "edges"),
+    [("amazon_giftcards_magazines", 5328, 34527), ("acl_anthology", 17663, 35930), ("edam", 3471, 4602)],
+)
+def test_example_specs_load_their_data_whole(tmp_path: Path, name: str, nodes: int, edges: int) -> None:
+    spec = shared_spec(name)
+    report = ingest(spec, open_source(spec), tmp_path / "s.duckdb")
+    assert (report.nodes["stored"], report.edges["stored"]) == (nodes, edges)
+    assert report.quarantine_reasons == {}
+    assert [field for field, rate in report.fill_rate.items() if not rate] == []
+    if name == "amazon_giftcards_magazines":
+        assert report.fill_rate["product.rank_number"] == report.fill_rate["product.rank"] == 0.5472
+        assert report.fill_rate["product.reviews_mean"] == report.fill_rate["product.reviews"]

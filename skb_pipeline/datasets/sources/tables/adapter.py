@@ -55,7 +55,7 @@ class TablesSource:
                     if table.skip_empty_ids and not external_id:
                         self.out_of_scope[f"{source}: rows without {table.id}"] += 1
                         continue
-                    node_type = row.values[table.type] if table.type else table.type_value
+                    node_type = _node_type(table, row.values)
                     yield RawNode(source, row.number, node_type, external_id, _fields(table, row.values))
 
     def edges(self) -> Iterator[pa.RecordBatch]:
@@ -120,10 +120,10 @@ class TablesSource:
             for path in self._match(table.files):
                 for row in read_rows(path, columns, [table.id], table.layout):
                     external_id = None if row.fault else row.values[table.id]
-                    node_type = None if row.fault else row.values[table.type] if table.type else table.type_value
+                    node_type = None if row.fault else _node_type(table, row.values)
                     if not external_id or not node_type:
                         continue
-                    external_id, node_type = clean_text(external_id), clean_text(str(node_type))
+                    external_id, node_type = clean_text(external_id), clean_text(node_type)
                     if found.setdefault(external_id, node_type) != node_type:
                         raise SourceError(
                             f"{self._shown(path)}:{row.number}: id {external_id!r} is used by {node_type!r} and by "
@@ -194,6 +194,11 @@ class TablesSource:
 
 def _constant(value: str, length: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, pa.string()), length)
+
+
+def _node_type(table: NodeTable, values: dict[str, Any]) -> str | None:
+    value = values[table.type] if table.type else table.type_value
+    return None if value is None else str(value)
 
 
 def _fields(table: NodeTable, values: dict[str, Any]) -> dict[str, Any]:
