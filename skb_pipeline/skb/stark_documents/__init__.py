@@ -1,74 +1,87 @@
 """Documents as the STaRK benchmark has them, for Amazon, MAG and PrimeKG (see ``docs/stark.md``).
 
-Each of the modules ``amazon``, ``mag`` and ``prime`` has ``texts(con, style)``, which gives one text per candidate.
-Texts are put together inside DuckDB, all nodes at once; details of PrimeKG, which stand in documents as Python writes
-lists and dictionaries, are added in Python.
+Each of the modules ``amazon``, ``mag`` and ``prime`` has a class that turns a batch of nodes into texts, column by
+column, with neighbours from sorted arrays. Only details of PrimeKG, which stand in documents as Python writes lists and
+dictionaries, are made node by node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections import Counter
+from typing import ClassVar, Protocol
 
 import duckdb
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.datasets.stark_names import PRIME_TYPES
-from skb_pipeline.skb.stark_documents import amazon, mag, prime
-from skb_pipeline.skb.stark_documents.style import Style, Texts, compact, compact_as_stark
+from skb_pipeline.skb.stark_documents.amazon import AmazonTexts
+from skb_pipeline.skb.stark_documents.mag import MagTexts
+from skb_pipeline.skb.stark_documents.prime import PrimeTexts
+from skb_pipeline.skb.stark_documents.style import Style, compact, compact_as_stark
 
-_FORMATS: dict[str, Callable[[duckdb.DuckDBPyConnection, Style], Texts]] = {
-    "stark_amazon": amazon.texts,
-    "stark_mag": mag.texts,
-    "stark_prime": prime.texts,
-}
+_BATCH = 4_000  # small enough that its columns stay in the cache
 
 
-def build_stark_documents(con: duckdb.DuckDBPyConnection, spec: DatasetSpec) -> tuple[pd.DataFrame, dict[str, int]]:
+class _Renderer(Protocol):
+    columns: ClassVar[str]
+    counts: Counter[str]
+
+    def texts(self, rows: pa.Table) -> np.ndarray: ...
+
+
+def build_stark_documents(
+    con: duckdb.DuckDBPyConnection, spec: DatasetSpec, *, batch: int = _BATCH
+) -> tuple[pd.DataFrame, dict[str, int]]:
     """Documents of all candidate nodes in the format ``spec.documents.format``, which must be a STaRK format.
 
     Args:
         con: an SKB file.
         spec: gives candidate types, format, ``relations``, ``neighbours`` and ``compact``, and by the source's
             argument ``stark_compat`` whether faults of STaRK are repeated.
+        batch: nodes worked on at once; sets memory use, not the result.
 
     Returns:
         Frame ``node_id, external_id, node_type, name, document`` in canonical order, and counts of what could not be
         read or was left out, by a readable reason; reasons that did not occur are absent.
     """
     style = Style(
+        types={name: _code(name, i) for i, name in enumerate(spec.node_types)},
+        relation_names=list(dict.fromkeys(r.name for r in spec.relations)),
         relations=spec.documents.relations,
         cap=spec.documents.neighbours,
         compat=spec.stark_compat,
         compact=spec.documents.compact,
     )
-    types = pa.table(
-        {
-            "node_type": pa.array(list(spec.node_types), pa.string()),
-            "code": pa.array([_code(name, i) for i, name in enumerate(spec.node_types)], pa.int64()),
-            "candidate": pa.array([name in spec.candidate_types for name in spec.node_types], pa.bool_()),
-        }
-    )
-    relations = pa.table({"relation": pa.array(list(dict.fromkeys(r.name for r in spec.relations)), pa.string())})
-    with ExitStack() as stack:
-        for name, table in (("stark_types", types), ("stark_relations", relations)):
-            con.register(name, table)
-            stack.callback(con.unregister, name)
-        found = _FORMATS[spec.documents.format](con, style)
-        nodes = con.execute(
-            "SELECT node_id, external_id, node_type, name, canonical FROM nodes "
-            "JOIN stark_types USING (node_type) WHERE candidate ORDER BY canonical"
-        ).df()
-    nodes["document"] = nodes["node_id"].map(pd.Series(found.documents, index=found.node_ids, dtype=object))
+    renderer = _renderer(con, spec.documents.format, style)
+    ((end,),) = con.execute("SELECT coalesce(max(canonical) + 1, 0) FROM nodes").fetchall()
+    frames = []
+    for begin in range(0, max(end, 1), batch):
+        rows = con.sql(
+            f"SELECT node_id, external_id, node_type, name, canonical, {renderer.columns} FROM nodes "
+            "WHERE list_contains(?, node_type) AND canonical >= ? AND canonical < ?",
+            params=[spec.candidate_types, begin, begin + batch],
+        ).to_arrow_table()
+        if (np.diff(np.asarray(rows["canonical"])) < 0).any():
+            rows = rows.sort_by("canonical")
+        frame = rows.select(["node_id", "external_id", "node_type", "name"]).to_pandas()
+        frame["document"] = renderer.texts(rows.combine_chunks()) if len(rows) else pd.Series(dtype=object)
+        frames.append(frame)
+    nodes = pd.concat(frames, ignore_index=True)
     if style.compact:
         nodes["document"] = [
             _compacted(text, name, node_type, spec.documents.format, style.compat)
             for text, name, node_type in zip(nodes["document"], nodes["name"], nodes["node_type"], strict=True)
         ]
-    counts = {reason: n for reason, n in found.counts.items() if n}
-    return nodes.drop(columns="canonical"), counts
+    return nodes, {reason: n for reason, n in renderer.counts.items() if n}
+
+
+def _renderer(con: duckdb.DuckDBPyConnection, document_format: str, style: Style) -> _Renderer:
+    if document_format == "stark_amazon":
+        return AmazonTexts(con, style)
+    return MagTexts(con, style) if document_format == "stark_mag" else PrimeTexts(con, style)
 
 
 def _compacted(text: str, name: str, node_type: str, document_format: str, compat: bool) -> str:

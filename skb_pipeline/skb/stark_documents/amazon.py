@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import ClassVar
+
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from skb_pipeline.skb.stark_documents.style import Style, Texts
+from skb_pipeline.datasets.stark_names import AMAZON_RELATIONS
+from skb_pipeline.skb.stark_documents.columns import Lists, concat, given, line, numerals
+from skb_pipeline.skb.stark_documents.graph import load_names, load_neighbours
+from skb_pipeline.skb.stark_documents.style import Style
 
 MAX_ENTRIES = 25
 """Reviews, and questions, per product."""
 
+_LISTS = ("description", "feature", "review", "qa")
 _STRUCTURE = """{
     "brand": "VARCHAR", "description": ["VARCHAR"], "feature": ["VARCHAR"],
     "details": {"product_dimensions": "VARCHAR"},
@@ -18,154 +26,141 @@ _STRUCTURE = """{
     "qa": [{"question": "VARCHAR", "answer": "VARCHAR"}]
 }"""
 
-_PARSED = f"""
-    SELECT node_id, name, fields, from_json(fields, '{_STRUCTURE}') AS f
-    FROM nodes JOIN stark_types USING (node_type) WHERE candidate AND node_type = 'product'
-"""
 
-_VOTES = "try_cast(replace(r.vote, ',', '') AS BIGINT)"
-_SIZES = "f.details.product_dimensions"
+class AmazonTexts:
+    """Texts of nodes, batch by batch.
 
-_NEIGHBOURS = """
-    SELECT src AS node_id,
-           list(name ORDER BY canonical) FILTER (relation = 'also_buy') AS bought,
-           list(name ORDER BY canonical) FILTER (relation = 'also_view') AS viewed,
-           arg_min(name, canonical) FILTER (relation = 'has_brand') AS maker
-    FROM (
-        SELECT DISTINCT src, relation, dst FROM adjacency
-        WHERE (relation IN ('also_buy', 'also_view') AND dst_type = 'product')
-           OR (relation = 'has_brand' AND dst_type = 'brand')
-    ) JOIN nodes ON nodes.node_id = dst
-    GROUP BY src
-"""
-
-_COUNTS = {
-    "dimensions and weight not in the form 'dimensions ; weight'":
-        f"({_SIZES} IS NOT NULL AND len(string_split({_SIZES}, ' ; ')) <> 2)::INT",
-    "votes that are no number": f"len(list_filter(f.review, lambda r: r.vote IS NOT NULL AND {_VOTES} IS NULL))",
-    "reviews beyond the limit": "greatest(len(f.review) - {entries}, 0)",
-    "questions beyond the limit": "greatest(len(f.qa) - {entries}, 0)",
-    **{
-        f"{name} is no list": f"(f.{name} IS NULL AND json_exists(fields, '$.{name}'))::INT"
-        for name in ("description", "feature", "review", "qa")
-    },
-}  # fmt: skip
-
-
-def texts(con: duckdb.DuckDBPyConnection, style: Style) -> Texts:
-    """Texts of all candidates.
-
-    Counted are fields that are no list (they are left out), votes that are no number (taken as none), product
-    dimensions that are not two parts (left out), and reviews and questions beyond the limit.
+    ``counts`` grows with each batch. Counted are fields that are no list (they are left out), votes that are no
+    number (taken as none), product dimensions that are not two parts (left out), and reviews and questions beyond the
+    limit.
     """
-    counts = ", ".join(sql.format(entries=_entries(style)) for sql in _COUNTS.values())
-    if style.compat:
-        con.register("stark_places", _places_as_stark(con))
-    products = con.execute(
-        f"""
-        WITH parsed AS ({_PARSED})
-        SELECT node_id, {_product(style)} AS document, {counts}
-        FROM parsed
-        {"LEFT JOIN stark_places USING (node_id)" if style.compat else ""}
-        {f"LEFT JOIN ({_NEIGHBOURS}) USING (node_id)" if style.relations else ""}
+
+    columns: ClassVar[str] = f"from_json(fields, '{_STRUCTURE}') AS f, " + ", ".join(
+        f"CASE WHEN f['{name}'] IS NULL THEN json_exists(fields, '$.{name}') ELSE false END AS unread_{name}"
+        for name in _LISTS
+    )
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, style: Style) -> None:
+        self.style = style
+        self.counts: Counter[str] = Counter()
+        self._names = load_names(con, style.types) if style.relations else None
+        self._neighbours = load_neighbours(con, list(AMAZON_RELATIONS)) if style.relations else {}
+
+    def texts(self, rows: pa.Table) -> np.ndarray:
+        """Texts of the rows of a batch, object [rows]."""
+        is_product = np.asarray(pc.equal(rows["node_type"], "product"))
+        texts = np.empty(len(rows), dtype=object)
+        others = rows.filter(pa.array(~is_product)).combine_chunks()
+        products = rows.filter(pa.array(is_product)).combine_chunks()
+        if len(others):
+            texts[~is_product] = np.asarray(
+                concat(others["node_type"].combine_chunks(), " name: ", others["name"].combine_chunks())
+            )
+        if len(products):
+            texts[is_product] = self._products(products).to_numpy(zero_copy_only=False)
+        return texts
+
+    def _products(self, rows: pa.Table) -> pa.Array:
+        fields = dict(zip(*_unpacked(rows["f"].combine_chunks()), strict=True))
+        for name in _LISTS:
+            self.counts[f"{name} is no list"] += pc.sum(rows[f"unread_{name}"]).as_py()
+        parts = [
+            line("- product: ", rows["name"].combine_chunks(), "\n"),
+            line("- brand: ", fields["brand"], "\n"),
+            self._dimensions(pc.struct_field(fields["details"], "product_dimensions")),
+            line("- description: ", _description(Lists.of(fields["description"])), "\n"),
+            self._features(Lists.of(fields["feature"])),
+            self._reviews(Lists.of(fields["review"])),
+            self._questions(Lists.of(fields["qa"])),
+        ]
+        if self._names is not None:
+            parts.append(self._relations(np.asarray(rows["canonical"]), self._names.names))
+        return concat(*parts)
+
+    def _dimensions(self, sizes: pa.Array) -> pa.Array:
+        parts = pc.split_pattern(sizes, " ; ")
+        two = pc.equal(pc.list_value_length(parts), 2)
+        self.counts["dimensions and weight not in the form 'dimensions ; weight'"] += (
+            pc.sum(pc.invert(two)).as_py() or 0
+        )
+        text = line("- dimensions: ", pc.replace_substring(sizes, " ; ", "\n- weight: "), "\n")
+        return pc.if_else(two, text, pa.scalar(None, pa.string()))
+
+    def _features(self, features: Lists) -> pa.Array:
+        """Features under their places; what names the ASIN is skipped."""
+        # STaRK also skips a feature with a word such as "increasing".
+        pattern = "asin" if self.style.compat else r"\basin\b"
+        skipped = pc.match_substring_regex(features.values, pattern, ignore_case=True)
+        kept = pc.fill_null(pc.and_not(pc.not_equal(features.values, ""), skipped), False)
+        entries = features.with_values(line("#", numerals(features.places + 1), ": ", features.values, "\n"))
+        return _section("features", features.lengths, entries.keep(np.asarray(kept)))
+
+    def _reviews(self, reviews: Lists) -> pa.Array:
+        """Reviews by falling votes, and by place where votes are equal."""
+        votes = pc.replace_substring(pc.struct_field(reviews.values, "vote"), ",", "")
+        readable = pc.match_substring_regex(votes, r"^[+-]?[0-9]{1,18}$")
+        self.counts["votes that are no number"] += pc.sum(pc.invert(readable)).as_py() or 0
+        numbers = pc.if_else(readable, votes, "0").cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+        entries = self._entries(reviews, ("summary", "summary: ", ""), ("reviewText", 'text: "', '"'))
+        if numbers.any() or self.style.compat:
+            order = self._order(reviews, numbers)
+            entries = entries.with_values(entries.values.take(pa.array(order)))
+        return self._limited("reviews", reviews, entries)
+
+    def _order(self, reviews: Lists, votes: np.ndarray) -> np.ndarray:
+        if not self.style.compat:
+            return np.lexsort((-votes, reviews.owners))
+        # STaRK's sort is not stable: the order of equal votes depends on numpy's version and on the processor.
+        bounds = zip(reviews.offsets[:-1].tolist(), reviews.offsets[1:].tolist(), strict=True)
+        orders = [begin + np.argsort(-votes[begin:end]) for begin, end in bounds if begin < end]
+        return np.concatenate([np.empty(0, dtype=np.int64), *orders])
+
+    def _questions(self, questions: Lists) -> pa.Array:
+        """Questions in stored order."""
+        entries = self._entries(questions, ("question", 'question: "', '"'), ("answer", 'answer: "', '"'))
+        return self._limited("questions", questions, entries, "Q&A")
+
+    def _entries(self, items: Lists, first: tuple[str, str, str], second: tuple[str, str, str]) -> Lists:
+        """Entries of two lines, each given by its key and the texts before and after it.
+
+        STaRK writes ``nan`` for a missing value. Here its line is left out, and an entry without any line is null.
         """
-    ).fetchnumpy()
-    if style.compat:
-        con.unregister("stark_places")
-    others = con.execute(
-        "SELECT node_id, node_type || ' name: ' || name AS document FROM nodes JOIN stark_types USING (node_type) "
-        "WHERE candidate AND node_type <> 'product'"
-    ).fetchnumpy()
-    return Texts(
-        np.concatenate([products["node_id"], others["node_id"]]),
-        np.concatenate([products["document"], others["document"]]),
-        {
-            reason: int(np.ma.filled(column, 0).sum())
-            for reason, column in zip(_COUNTS, list(products.values())[2:], strict=True)
-        },
-    )
+        lines = []
+        for key, before, after in (first, second):
+            text = line(before, pc.struct_field(items.values, key), f"{after}\n")
+            lines.append(text.fill_null(f"{before}nan{after}\n") if self.style.compat else text)
+        both_missing = pc.and_(lines[0].is_null(), lines[1].is_null())
+        text = concat("#", numerals(items.places + 1), ":\n", *lines)
+        return items.with_values(pc.if_else(both_missing, pa.scalar(None, pa.string()), text))
+
+    def _limited(self, what: str, items: Lists, entries: Lists, title: str | None = None) -> pa.Array:
+        # STaRK stops behind the entry whose number, counted from 0, is above the limit: two entries too late.
+        limit = MAX_ENTRIES + 2 if self.style.compat else MAX_ENTRIES
+        present = entries.keep(np.asarray(entries.values.is_valid()))
+        self.counts[f"{what} beyond the limit"] += int(np.maximum(present.lengths - limit, 0).sum())
+        return _section(title or what, items.lengths, present.first(limit))
+
+    def _relations(self, positions: np.ndarray, names: pa.Array) -> pa.Array:
+        found = {name: pairs.of(positions) for name, pairs in self._neighbours.items()}
+        parts = []
+        for relation, title in (("also_buy", "purchased"), ("also_view", "viewed")):
+            products = found[relation].first(self.style.cap)
+            entries = line("#", numerals(products.places + 1), ": ", names.take(products.values), "\n")
+            parts.append(line(f"  products also {title}: \n", given(products.with_values(entries).joined())))
+        brands = found["has_brand"].first(1)
+        parts.append(given(brands.with_values(line("  brand: ", names.take(brands.values), "\n")).joined()))
+        return line("- relations:\n", given(concat(*parts)))
 
 
-def _product(style: Style) -> str:
-    """SQL of a product's text. The positions of features, reviews and questions are those of the stored lists."""
-    skipped = "contains(lower(x), 'asin')" if style.compat else r"regexp_matches(x, '\basin\b', 'i')"
-    parts = [
-        r"E'- product: ' || name || E'\n'",
-        r"coalesce('- brand: ' || f.brand || E'\n', '')",
-        rf"CASE WHEN len(string_split({_SIZES}, ' ; ')) = 2"
-        rf" THEN '- dimensions: ' || replace({_SIZES}, ' ; ', E'\n- weight: ') || E'\n' ELSE '' END",
-        r"coalesce('- description: ' || nullif(trim(array_to_string(f.description, ' '), ' '), '') || E'\n', '')",
-        r"CASE WHEN len(f.feature) > 0 THEN E'- features: \n' || array_to_string(list_transform(f.feature, lambda x, i:"
-        rf" CASE WHEN x <> '' AND NOT {skipped} THEN '#' || i || ': ' || x || E'\n' ELSE '' END), '') ELSE '' END",
-        rf"CASE WHEN len(f.review) > 0 THEN E'- reviews: \n' || {_reviews(style)} ELSE '' END",
-        rf"CASE WHEN len(f.qa) > 0 THEN E'- Q&A: \n' || {_questions(style)} ELSE '' END",
-    ]
-    if style.relations:
-        parts.append(_relations(style))
-    return "\n|| ".join(parts)
+def _unpacked(structs: pa.StructArray) -> tuple[list[str], list[pa.Array]]:
+    return [structs.type.field(i).name for i in range(structs.type.num_fields)], structs.flatten()
 
 
-def _reviews(style: Style) -> str:
-    """Reviews by falling votes, and by position where votes are equal."""
-    place = "places[i]" if style.compat else f"-coalesce({_VOTES}, 0)"
-    entry = _entry(("summary: ", "r.summary", ""), ('text: "', "r.reviewText", '"'), style)
-    entries = f"list_transform(f.review, lambda r, i: {{'place': {place}, 'i': i, 'text': {entry}}})"
-    return _joined(f"list_sort({entries})", style)
+def _description(items: Lists) -> pa.Array:
+    return given(pc.utf8_trim(items.keep(np.asarray(items.values.is_valid())).joined(" "), " "))
 
 
-def _questions(style: Style) -> str:
-    """Questions in stored order."""
-    entry = _entry(('question: "', "r.question", '"'), ('answer: "', "r.answer", '"'), style)
-    return _joined(f"list_transform(f.qa, lambda r, i: {{'text': {entry}}})", style)
-
-
-def _joined(entries: str, style: Style) -> str:
-    kept = f"list_filter({entries}, lambda e: e.text IS NOT NULL)[1:{_entries(style)}]"
-    return f"array_to_string(list_transform({kept}, lambda e: e.text), '')"
-
-
-def _entry(first: tuple[str, str, str], second: tuple[str, str, str], style: Style) -> str:
-    """SQL of one entry of two lines, each given as text before, value and text after it.
-
-    STaRK writes ``nan`` for a missing value. Here its line is left out, and an entry without any line too.
-    """
-    lines = []
-    for before, value, after in (first, second):
-        missing = rf"E'{before}nan{after}\n'" if style.compat else "''"
-        lines.append(rf"coalesce('{before}' || {value} || E'{after}\n', {missing})")
-    text = rf"'#' || i || E':\n' || {lines[0]} || {lines[1]}"
-    return text if style.compat else f"CASE WHEN coalesce({first[1]}, {second[1]}) IS NOT NULL THEN {text} END"
-
-
-def _relations(style: Style) -> str:
-    cap = "" if style.cap is None else f"[1:{style.cap}]"
-    lists = [
-        rf"coalesce(E'  products also {title}: \n' || array_to_string(list_transform({column}{cap}, "
-        rf"lambda x, i: '#' || i || ': ' || x || E'\n'), ''), '')"
-        for title, column in (("purchased", "bought"), ("viewed", "viewed"))
-    ]
-    brand = r"coalesce('  brand: ' || maker || E'\n', '')"
-    return rf"coalesce(E'- relations:\n' || nullif({lists[0]} || {lists[1]} || {brand}, ''), '')"
-
-
-def _entries(style: Style) -> int:
-    """STaRK stops behind the entry whose number, counted from 0, is above the limit: two entries too late."""
-    return MAX_ENTRIES + 2 if style.compat else MAX_ENTRIES
-
-
-def _places_as_stark(con: duckdb.DuckDBPyConnection) -> pa.Table:
-    """Place of each review by numpy's unstable sort, the one STaRK uses.
-
-    Among equal votes the order depends on numpy's version and on the processor, so it is not made anew in SQL.
-    """
-    rows = con.execute(f"""
-        WITH parsed AS ({_PARSED})
-        SELECT node_id, list_transform(f.review, lambda r: coalesce({_VOTES}, 0)) FROM parsed WHERE len(f.review) > 0
-    """).fetchall()
-    places = [np.argsort(np.argsort(-np.array(votes)), kind="stable") for _, votes in rows]
-    return pa.table(
-        {
-            "node_id": pa.array([node_id for node_id, _ in rows], pa.int64()),
-            "places": pa.array(places, pa.list_(pa.int64())),
-        }
-    )
+def _section(title: str, lengths: np.ndarray, entries: Lists) -> pa.Array:
+    """A heading and its entries; null where the stored list is empty."""
+    text = line(f"- {title}: \n", entries.joined())
+    return pc.if_else(pa.array(lengths > 0), text, pa.scalar(None, pa.string()))

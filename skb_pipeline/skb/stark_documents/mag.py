@@ -2,119 +2,107 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import ClassVar
+
 import duckdb
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skb_pipeline.datasets.stark_names import MAG_RELATIONS, mag_relation
-from skb_pipeline.skb.stark_documents.style import Style, Texts
+from skb_pipeline.skb.stark_documents.columns import concat, given, line
+from skb_pipeline.skb.stark_documents.graph import Neighbours, NodeNames, load_names, load_neighbours
+from skb_pipeline.skb.stark_documents.style import Style
 
-CAPPED = MAG_RELATIONS.index("paper___cites___paper")
-"""The one relation whose neighbours STaRK limits."""
+AFFILIATIONS, CITATIONS = MAG_RELATIONS[:2]
+MISSING = "-1"
+"""MAG's mark of a missing value, should it still be there."""
 
 _TITLES = {"author": "- author name", "institution": " - institution", "field_of_study": " - field of study"}
-_STRUCTURE = """{
-    "abstract": "VARCHAR", "Date": "VARCHAR", "OriginalVenue": "VARCHAR", "JournalDisplayName": "VARCHAR",
-    "ConferenceSeriesDisplayName": "VARCHAR", "ConferenceInstancesDisplayName": "VARCHAR",
-    "PaperCount": "VARCHAR", "CitationCount": "VARCHAR"
-}"""
 _VENUES = {
     "OriginalVenue": "venue",
     "JournalDisplayName": "journal",
     "ConferenceSeriesDisplayName": "conference",
     "ConferenceInstancesDisplayName": "conference",
 }
+_FIELDS = ("abstract", "Date", *_VENUES, "PaperCount", "CitationCount")
 
 
-def texts(con: duckdb.DuckDBPyConnection, style: Style) -> Texts:
-    """Texts of all candidates. Counted are nodes without a name, in whose place stands ``Unknown``."""
-    con.register("stark_headings", _headings(con))
-    rows = con.execute(
-        f"""
-        WITH parsed AS (
-            SELECT node_id, node_type, {_known("name")} AS name, from_json(fields, '{_STRUCTURE}') AS f
-            FROM nodes JOIN stark_types USING (node_type) WHERE candidate
+class MagTexts:
+    """Texts of nodes, batch by batch. ``counts`` grows with each: nodes without a name, who are called ``Unknown``."""
+
+    columns: ClassVar[str] = "from_json(fields, '{" + ", ".join(f'"{name}": "VARCHAR"' for name in _FIELDS) + "}') AS f"
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, style: Style) -> None:
+        self.style = style
+        self.counts: Counter[str] = Counter()
+        self._neighbours: dict[str, Neighbours] = {}
+        if style.relations:
+            names = {full: name for name in style.relation_names if (full := mag_relation(name)) is not None}
+            found = load_neighbours(con, list(names.values()))
+            self._neighbours = {full: found[names[full]] for full in MAG_RELATIONS if full in names}
+            self._labels = self._neighbour_labels(load_names(con, style.types))
+
+    def _neighbour_labels(self, nodes: NodeNames) -> pa.Array:
+        """What each node is called as a neighbour: titles quoted, authors with their institutions; null if unknown."""
+        names = given(nodes.names, MISSING)
+        labels = names
+        if AFFILIATIONS in self._neighbours:
+            places = self._neighbours[AFFILIATIONS].of(np.arange(len(names)))
+            known = np.asarray(names.take(places.values).is_valid())
+            places = places.keep(known)
+            places = places.with_values(names.take(places.values))
+            labels = pc.if_else(names.is_null(), names, concat(names, line(" (", given(places.joined(", ")), ")")))
+        of_type = nodes.types
+        is_author = pa.array(of_type == self.style.types.get("author", -1))
+        is_paper = pa.array(of_type == self.style.types.get("paper", -1))
+        return pc.if_else(is_paper, line('"', nodes.names, '"'), pc.if_else(is_author, labels, names))
+
+    def texts(self, rows: pa.Table) -> np.ndarray:
+        """Texts of the rows of a batch, object [rows]."""
+        fields = {name: given(rows["f"].combine_chunks().field(name), MISSING) for name in _FIELDS}
+        names = given(rows["name"].combine_chunks(), MISSING)
+        self.counts["nodes without a name"] += names.null_count
+        names = names.fill_null("Unknown")
+        kinds = rows["node_type"].combine_chunks()
+        is_paper = pc.equal(kinds, "paper")
+        papers = self._papers(names, fields, np.asarray(rows["canonical"]))
+        return pc.if_else(is_paper, papers, self._entities(kinds, names, fields)).to_numpy(zero_copy_only=False)
+
+    def _papers(self, names: pa.Array, fields: dict[str, pa.Array], positions: np.ndarray) -> pa.Array:
+        """The first known of venue, journal and conferences is named."""
+        abstract = pc.utf8_rtrim(pc.replace_substring(fields["abstract"], "\r", ""), "\n")
+        parts = [
+            line(" - paper title: ", names, "\n"),
+            line(" - abstract: ", abstract, "\n"),
+            line(" - publication date: ", fields["Date"], "\n"),
+            pc.coalesce(*(line(f" - {label}: ", fields[name], "\n") for name, label in _VENUES.items())),
+        ]
+        if self.style.relations:
+            parts.append(self._relations(positions))
+        return concat(*parts)
+
+    def _entities(self, kinds: pa.Array, names: pa.Array, fields: dict[str, pa.Array]) -> pa.Array:
+        titles = kinds
+        for kind, title in _TITLES.items():
+            titles = pc.if_else(pc.equal(kinds, kind), title, titles)
+        short = pc.replace_substring(kinds, "_of_study", "")
+        text = concat(
+            line(titles, ": ", names, "\n"),
+            line("- ", short, " paper count: ", fields["PaperCount"], "\n"),
+            line("- ", short, " citation count: ", fields["CitationCount"], "\n"),
         )
-        SELECT node_id, CASE WHEN node_type = 'paper' THEN {_paper(style)} ELSE {_entity(style)} END AS document,
-               (name IS NULL)::INT AS unnamed
-        FROM parsed {f"LEFT JOIN ({_neighbours(style)}) USING (node_id)" if style.relations else ""}
-        """
-    ).fetchnumpy()
-    con.unregister("stark_headings")
-    return Texts(rows["node_id"], rows["document"], {"nodes without a name": int(rows["unnamed"].sum())})
+        # STaRK means missing values, and hits every -1 of the text.
+        return pc.replace_substring(text, MISSING, "Unknown") if self.style.compat else text
 
-
-def _known(column: str) -> str:
-    """SQL: NULL for what MAG marks as missing, should the marker still be there."""
-    return f"nullif(nullif({column}, '-1'), '')"
-
-
-def _paper(style: Style) -> str:
-    """SQL of a paper's text: the first known of its venues, journal and conferences is named."""
-    parts = [
-        r"' - paper title: ' || coalesce(name, 'Unknown') || E'\n'",
-        r"coalesce(' - abstract: ' || rtrim(replace(f.abstract, E'\r', ''), E'\n') || E'\n', '')",
-        rf"coalesce(' - publication date: ' || {_known('f.Date')} || E'\n', '')",
-        "coalesce("
-        + "".join(rf"' - {label}: ' || {_known(f'f.{name}')} || E'\n', " for name, label in _VENUES.items())
-        + "'')",
-    ]
-    if style.relations:
-        parts.append("coalesce(relations, '')")
-    return "\n|| ".join(parts)
-
-
-def _entity(style: Style) -> str:
-    """SQL of the text of an author, an institution or a field of study."""
-    titles = " ".join(f"WHEN '{name}' THEN '{title}'" for name, title in _TITLES.items())
-    parts = [rf"CASE node_type {titles} END || ': ' || coalesce(name, 'Unknown') || E'\n'"]
-    for what, name in (("paper", "PaperCount"), ("citation", "CitationCount")):
-        label = rf"'- ' || split_part(node_type, '_', 1) || ' {what} count: '"
-        parts.append(rf"coalesce({label} || {_known(f'f.{name}')} || E'\n', '')")
-    text = "\n|| ".join(parts)
-    # STaRK means missing values, and hits every -1 of the text.
-    return f"replace({text}, '-1', 'Unknown')" if style.compat else text
-
-
-def _headings(con: duckdb.DuckDBPyConnection) -> pa.Table:
-    """The declared relations that STaRK has, with heading and place of each."""
-    rows = [
-        {"relation": name, "place": MAG_RELATIONS.index(full), "heading": full.replace("___", " ")}
-        for (name,) in con.execute("SELECT relation FROM stark_relations").fetchall()
-        if (full := mag_relation(name)) is not None
-    ]
-    types = {"relation": pa.string(), "place": pa.int64(), "heading": pa.string()}
-    return pa.Table.from_pylist(rows, schema=pa.schema(types))
-
-
-def _neighbours(style: Style) -> str:
-    """SQL: ``node_id, relations`` of papers. Authors are followed by institutions; who has no name is left out."""
-    labels = "labels" if style.cap is None else f"CASE place WHEN {CAPPED} THEN labels[1:{style.cap}] ELSE labels END"
-    return rf"""
-        WITH pairs AS (
-            SELECT DISTINCT a.src, a.dst, h.place, h.heading
-            FROM adjacency a JOIN stark_headings h USING (relation)
-        ),
-        affiliations AS (
-            SELECT src AS author, string_agg(name, ', ' ORDER BY canonical) AS institutions
-            FROM pairs JOIN nodes ON nodes.node_id = dst
-            WHERE place = 0 AND node_type = 'institution' AND {_known("name")} IS NOT NULL
-            GROUP BY src
-        ),
-        labelled AS (
-            SELECT p.*, n.canonical, CASE
-                WHEN n.node_type = 'paper' THEN '"' || n.name || '"'
-                WHEN {_known("n.name")} IS NOT NULL THEN n.name || coalesce(' (' || institutions || ')', '')
-            END AS label
-            FROM pairs p JOIN nodes n ON n.node_id = p.dst JOIN nodes s ON s.node_id = p.src
-            LEFT JOIN affiliations ON author = p.dst
-            WHERE s.node_type = 'paper'
-        ),
-        grouped AS (
-            SELECT src, place, heading, list(label ORDER BY canonical) FILTER (label IS NOT NULL) AS labels
-            FROM labelled GROUP BY src, place, heading
-        )
-        SELECT src AS node_id, E'- relations:\n' || string_agg(
-            E'\n' || heading || ': (' || coalesce(array_to_string({labels}, ', '), '') || '),',
-            '' ORDER BY place) AS relations
-        FROM grouped GROUP BY src
-    """
+    def _relations(self, positions: np.ndarray) -> pa.Array:
+        """Of neighbours by relation; who is unknown is left out. STaRK limits only the papers cited or citing."""
+        parts = []
+        for relation, pairs in self._neighbours.items():
+            others = pairs.of(positions).first(self.style.cap if relation == CITATIONS else None)
+            labels = self._labels.take(others.values)
+            known = others.with_values(labels).keep(np.asarray(labels.is_valid()))
+            text = line(f"\n{relation.replace('___', ' ')}: (", known.joined(", "), "),")
+            parts.append(pc.if_else(pa.array(others.lengths > 0), text, pa.scalar(None, pa.string())))
+        return line("- relations:\n", given(concat(*parts)))

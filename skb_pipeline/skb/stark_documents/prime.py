@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections import Counter
+from typing import Any, ClassVar
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
 from skb_pipeline.datasets.stark_names import PRIME_RELATIONS
-from skb_pipeline.skb.stark_documents.style import Style, Texts
+from skb_pipeline.skb.stark_documents.columns import Lists, concat, given, line
+from skb_pipeline.skb.stark_documents.graph import Neighbours, load_names, load_neighbours
+from skb_pipeline.skb.stark_documents.style import Style
 
 MAX_GENERIF_WORDS = 50_000
 
@@ -27,33 +30,76 @@ _GLOSSES = {
 }
 
 
-def texts(con: duckdb.DuckDBPyConnection, style: Style) -> Texts:
-    """Texts of all candidates.
+class PrimeTexts:
+    """Texts of nodes, batch by batch.
 
-    Counted are details that are no object (left out), and values of genes that are not formed as expected (they
-    stand as they are).
+    ``counts`` grows with each batch. Counted are details that are no object (left out), and values of genes that are
+    not formed as expected (they stand as they are).
     """
-    rows = con.execute(
-        "SELECT node_id, node_type, name, fields::VARCHAR AS fields FROM nodes JOIN stark_types USING (node_type) "
-        "WHERE candidate ORDER BY node_id"
-    ).fetchnumpy()
-    counts: dict[str, int] = {}
-    relations = _relations(con, style) if style.relations else {}
-    documents = np.empty(len(rows["node_id"]), dtype=object)
-    for i, (node_id, node_type, name, fields) in enumerate(
-        zip(rows["node_id"].tolist(), rows["node_type"], rows["name"], rows["fields"], strict=True)
-    ):
-        documents[i] = _node(node_type, name, json.loads(fields), counts) + relations.get(node_id, "")
-    return Texts(rows["node_id"], documents, counts)
+
+    columns: ClassVar[str] = "fields::VARCHAR AS fields"
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, style: Style) -> None:
+        self.style = style
+        self.counts: Counter[str] = Counter()
+        self._neighbours: dict[str, Neighbours] = {}
+        if style.relations:
+            self._neighbours = load_neighbours(con, sorted(style.relation_names, key=_relation_code))
+            self._nodes = load_names(con, style.types)
+            self._type_names = {code: name for name, code in style.types.items()}
+
+    def texts(self, rows: pa.Table) -> np.ndarray:
+        """Texts of the rows of a batch, object [rows]."""
+        columns = (rows[name].to_pylist() for name in ("node_type", "name", "fields"))
+        texts = np.empty(len(rows), dtype=object)
+        texts[:] = [
+            _node(node_type, name, json.loads(fields), self.counts)
+            for node_type, name, fields in zip(*columns, strict=True)
+        ]
+        if self.style.relations:
+            texts += self._relations(np.asarray(rows["canonical"])).to_numpy(zero_copy_only=False)
+        return texts
+
+    def _relations(self, positions: np.ndarray) -> pa.Array:
+        """Under each relation, names of neighbours by type."""
+        parts = [
+            line(f"\n  {relation.replace(' ', '_')}: {{", given(self._by_type(pairs.of(positions))), "}")
+            for relation, pairs in self._neighbours.items()
+        ]
+        return line("- relations:", given(concat(*parts))).fill_null("") if parts else pa.array([""] * len(positions))
+
+    def _by_type(self, others: Lists) -> pa.Array:
+        """One text per group: a block for each type among the neighbours."""
+        positions, owners = np.asarray(others.values), others.owners
+        codes = self._nodes.types[positions]
+        order = np.lexsort((self._shown_at(others, codes), owners))
+        owners, codes = owners[order], codes[order]
+        begins = np.flatnonzero(np.diff(owners, prepend=-1) | np.diff(codes, prepend=-1))
+        names = Lists(self._nodes.names.take(pa.array(positions[order])), np.append(begins, len(order)))
+        types = pa.array([self._type_names[code] for code in codes[begins].tolist()], pa.string())
+        blocks = line(types, ": (", names.first(self.style.cap).joined(", "), "),")
+        return Lists(blocks, np.searchsorted(owners[begins], np.arange(len(others.offsets)))).joined()
+
+    def _shown_at(self, others: Lists, codes: np.ndarray) -> np.ndarray:
+        """Where the block of each neighbour's type stands, int64 [m]: by type code."""
+        if not self.style.compat:
+            return codes
+        # STaRK goes through a Python set of the codes. For small integers its order is fixed, but not always rising.
+        shown = np.empty(len(codes), dtype=np.int64)
+        for begin, end in zip(others.offsets[:-1].tolist(), others.offsets[1:].tolist(), strict=True):
+            group = codes[begin:end].tolist()
+            places = {code: place for place, code in enumerate(set(group))}
+            shown[begin:end] = [places[code] for code in group]
+        return shown
 
 
-def _node(node_type: str, name: str, fields: dict[str, Any], counts: dict[str, int]) -> str:
+def _node(node_type: str, name: str, fields: dict[str, Any], counts: Counter[str]) -> str:
     text = f"- name: {name}\n- type: {node_type}\n"
     if "source" in fields:
         text += f"- source: {fields['source']}\n"
     details = fields.get("details", {})
     if not isinstance(details, dict):
-        _count(counts, "details are no object")
+        counts["details are no object"] += 1
         return text
     lines = []
     for key, value in _filled(details).items():
@@ -75,7 +121,7 @@ def _filled(details: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _gene_value(key: str, value: Any, counts: dict[str, int]) -> Any:
+def _gene_value(key: str, value: Any, counts: Counter[str]) -> Any:
     """What is shown of a gene's value: descriptions of interpro entries, texts of generif, the first position."""
     if key == "genomic_pos":
         return value[0] if isinstance(value, list) and value else value
@@ -84,7 +130,7 @@ def _gene_value(key: str, value: Any, counts: dict[str, int]) -> Any:
         return value
     entries = [value] if isinstance(value, dict) else value
     if not isinstance(entries, list) or not all(isinstance(e, dict) and shown in e for e in entries):
-        _count(counts, f"{key} of genes that is no list of objects with {shown!r}")
+        counts[f"{key} of genes that is no list of objects with {shown!r}"] += 1
         return value
     found = [entry[shown] for entry in entries]
     if key == "interpro":
@@ -92,60 +138,6 @@ def _gene_value(key: str, value: Any, counts: dict[str, int]) -> Any:
     return " ".join("; ".join(map(str, found)).split(" ")[:MAX_GENERIF_WORDS])
 
 
-def _count(counts: dict[str, int], reason: str) -> None:
-    counts[reason] = counts.get(reason, 0) + 1
-
-
-def _relations(con: duckdb.DuckDBPyConnection, style: Style) -> dict[int, str]:
-    """node_id -> its relations: under each, names of neighbours by type."""
-    con.execute("DROP TABLE IF EXISTS temp.stark_groups")
-    cap = "" if style.cap is None else f"[1:{style.cap}]"
-    con.execute(f"""
-        CREATE TEMP TABLE stark_groups AS
-        WITH blocks AS (
-            SELECT src, relation, code, min(canonical) AS first,
-                   node_type || ': (' || array_to_string(list(name ORDER BY canonical){cap}, ', ') || '),' AS text
-            FROM (SELECT DISTINCT src, relation, dst FROM adjacency)
-            JOIN nodes ON nodes.node_id = dst JOIN stark_types USING (node_type)
-            GROUP BY src, relation, code, node_type
-        )
-        SELECT src, relation, list(code ORDER BY first) AS codes, list(text ORDER BY first) AS texts
-        FROM blocks GROUP BY src, relation
-    """)
-    for name, table in (("stark_orders", _type_orders(con, style)), ("stark_places", _places(con))):
-        con.register(name, table)
-    rows = con.execute(r"""
-        SELECT src, '- relations:' || string_agg(
-            E'\n  ' || heading || ': {' || array_to_string(list_select(texts, "order"), '') || '}', '' ORDER BY place)
-        FROM stark_groups JOIN stark_orders USING (codes) JOIN stark_places USING (relation)
-        GROUP BY src
-    """).fetchall()
-    for name in ("stark_orders", "stark_places"):
-        con.unregister(name)
-    con.execute("DROP TABLE temp.stark_groups")
-    return dict(rows)
-
-
-def _type_orders(con: duckdb.DuckDBPyConnection, style: Style) -> pa.Table:
-    """For each sequence of type codes as first met, the 1-based order in which they are shown.
-
-    STaRK goes through a Python set of the codes, whose order depends on the set's size; else they are shown by code.
-    """
-    sequences = [codes for (codes,) in con.execute("SELECT DISTINCT codes FROM stark_groups").fetchall()]
-    shown = [list(set(codes)) if style.compat else sorted(codes) for codes in sequences]
-    orders = [[codes.index(c) + 1 for c in order] for codes, order in zip(sequences, shown, strict=True)]
-    lists = pa.list_(pa.int64())
-    return pa.table({"codes": pa.array(sequences, lists), "order": pa.array(orders, lists)})
-
-
-def _places(con: duckdb.DuckDBPyConnection) -> pa.Table:
-    """Heading and place of each declared relation: in STaRK's order, then any others as declared."""
-    declared = [name for (name,) in con.execute("SELECT relation FROM stark_relations").fetchall()]
-    ordered = sorted(declared, key=lambda r: PRIME_RELATIONS.index(r) if r in PRIME_RELATIONS else len(PRIME_RELATIONS))
-    return pa.table(
-        {
-            "relation": pa.array(ordered, pa.string()),
-            "heading": pa.array([name.replace(" ", "_") for name in ordered], pa.string()),
-            "place": pa.array(range(len(ordered)), pa.int64()),
-        }
-    )
+def _relation_code(name: str) -> int:
+    """STaRK's code of a relation; any other follows, in declared order."""
+    return PRIME_RELATIONS.index(name) if name in PRIME_RELATIONS else len(PRIME_RELATIONS)

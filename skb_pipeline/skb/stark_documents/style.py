@@ -1,11 +1,9 @@
-"""What the three formats share: how documents are to look, what a format gives back, and the compact form."""
+"""What the three formats share: how documents are to look, and the compact form."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-
-import numpy as np
+from dataclasses import dataclass
 
 _BULLET = re.compile(r"^ *- ")
 _BLANKS = re.compile(r"\s{2,}")
@@ -18,31 +16,20 @@ class Style:
     """How documents are to look.
 
     Attributes:
+        types: code of each declared node type.
+        relation_names: the declared relations, each once.
         relations: neighbours are named.
         cap: names per group of neighbours; None: all.
         compat: faults of STaRK are repeated, so that documents are equal to its own byte for byte.
         compact: one line.
     """
 
+    types: dict[str, int]
+    relation_names: list[str]
     relations: bool
     cap: int | None
     compat: bool
     compact: bool
-
-
-@dataclass(frozen=True)
-class Texts:
-    """Documents in any order, each node once.
-
-    Attributes:
-        node_ids: int64 [n].
-        documents: object [n] of str.
-        counts: reason -> how often something could not be read or was left out.
-    """
-
-    node_ids: np.ndarray
-    documents: np.ndarray
-    counts: dict[str, int] = field(default_factory=dict)
 
 
 def compact(text: str, name: str) -> str:
