@@ -79,7 +79,7 @@ ROW = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(ROW, min_size=1, max_size=6, unique_by=lambda row: row["id"]), st.randoms())
 def test_one_catalogue_in_three_formats_and_any_order_has_one_content_hash(
     tmp_path: Path, rows: list[dict[str, Any]], order: random.Random
