@@ -48,7 +48,7 @@ def test_only_safe_names_become_partitions(instance: dg.DagsterInstance) -> None
     assert register_datasets(instance, ["mini"]) == []
     with pytest.raises(UnsafeNameError):
         register_datasets(instance, ["a|b"])
-    assert set(register_datasets(instance)) == {"demo", "hpo"}
+    assert set(register_datasets(instance)) >= {"demo", "hpo"}
 
 
 def tick(instance: dg.DagsterInstance, cursor: str | None) -> tuple[set[str], str | None]:
