@@ -463,3 +463,12 @@ def test_repeating_faults_is_part_of_what_documents_depend_on() -> None:
     plain, compat = (make_spec("stark_mag", compat=c).section("documents") for c in (False, True))
     assert plain != compat
     assert plain["documents"]["neighbours"] is None
+
+
+def test_labelled_documents_can_name_all_neighbours(tmp_path: Path) -> None:
+    nodes: list[Node] = [("brand", "0", {"brand_name": "Hub"})]
+    nodes += [("product", str(i), {"title": f"p{i}"}) for i in range(1, 13)]
+    edges: list[Edge] = [("product", str(i), "has_brand", "brand", "0") for i in range(1, 13)]
+    spec = make_spec("stark_amazon").model_dump(mode="json") | {"documents": {"neighbours": None}}
+    text = texts(tmp_path / "s", DatasetSpec.model_validate(spec), nodes, edges)["0"]
+    assert text == "brand: Hub\nhas_brand: " + "; ".join(f"p{i}" for i in range(1, 13))

@@ -117,7 +117,7 @@ def _filled(details: dict[str, Any]) -> dict[str, Any]:
     return {
         key: _filled(value) if isinstance(value, dict) else value
         for key, value in details.items()
-        if value is not None and str(value) not in ("", "nan")
+        if value is not None and value not in ("", "nan")
     }
 
 
