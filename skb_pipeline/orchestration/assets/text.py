@@ -22,7 +22,9 @@ def documents(context: dg.AssetExecutionContext, workspace: WorkspaceParam, conf
 
     def build(draft: Draft) -> None:
         with connect(step.input("skb/store").file(SKB_FILE), read_only=True) as con:
-            frame = types.check_frame(types.DOCUMENTS, build_documents(con, step.spec))
+            frame = build_documents(con, step.spec)
+        counts = dict(frame.attrs.get("counts", {}))
+        types.check_frame(types.DOCUMENTS, frame)
         write_frame(draft.path / DOCUMENTS_FILE, frame, DOCUMENTS_SCHEMA)
         words = frame["document"].str.split().str.len()
         draft.finish(
@@ -31,6 +33,7 @@ def documents(context: dg.AssetExecutionContext, workspace: WorkspaceParam, conf
                 "dagster/row_count": len(frame),
                 "words mean": round(float(words.mean()), 1),
                 "words max": int(words.max()),
+                "not rendered": counts,
             },
             markdown={"examples": "\n\n".join(f"```\n{text[:600]}\n```" for text in frame["document"].head(3))},
         )
