@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -72,7 +72,9 @@ class RawQuery:
 class SourceAdapter(Protocol):
     """Reads one kind of source. Constructed from ``source.args`` of a spec; constructing reads nothing.
 
-    ``out_of_scope`` counts, by reason, rows that are no part of the graph by the adapter's documented rules.
+    ``out_of_scope`` counts, by reason, rows that are no part of the graph by the adapter's documented rules. An adapter
+    may also have ``own_ids`` (true: external ids are integers, distinct over all types, and become the node ids) and
+    ``notes`` (texts about the source that stand in the load report).
     """
 
     out_of_scope: Counter[str]
@@ -91,6 +93,15 @@ class SourceAdapter(Protocol):
 
     def queries(self) -> Iterator[RawQuery] | None:
         """The questions that come with the source, or None when it has none."""
+        ...
+
+
+@runtime_checkable
+class Fetching(Protocol):
+    """A source adapter that can get its files from somewhere."""
+
+    def fetch(self) -> None:
+        """Get what is not on disk; with all files there nothing is contacted."""
         ...
 
 

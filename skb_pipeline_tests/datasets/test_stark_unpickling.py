@@ -127,7 +127,7 @@ PLAIN = st.recursive(
 @given(st.lists(PLAIN, max_size=6), st.sampled_from([0, 1, 2, 3, 998, 999, 1000, 1001, 2001]), st.integers(0, 5))
 def test_pieces_give_what_the_whole_has(tmp_path: Path, values: list[Any], count: int, protocol: int) -> None:
     """Over batch borders, with objects shared between batches, in every protocol."""
-    whole = {i: values[i % len(values)] if values else {"k": SHARED} for i in range(count)}
+    whole = {i: values[i % len(values)] if values else {"k": SHARED, "l": {1: 2, 3: 4}} for i in range(count)}
     path = tmp_path / "x.pkl"
     path.write_bytes(pickle.dumps(whole, protocol))
     if protocol < 3 and (b"_codecs" in path.read_bytes() or b"bytes" in path.read_bytes()):
@@ -150,7 +150,7 @@ def test_items_are_freed_while_a_dict_is_read(tmp_path: Path) -> None:
 def test_dicts_are_written_in_pieces_any_unpickler_reads(tmp_path: Path) -> None:
     rng = random.Random(1)
     whole = {i: {"a": [rng.random(), None, "é" * (i % 300)]} for i in range(2500)}
-    for part in (whole, {}, {1: {}}, dict(list(whole.items())[:1001])):
+    for part in (whole, {}, {1: {"a": 1, "b": 2}}, dict(list(whole.items())[:1001])):
         assert write_dict(tmp_path / "x.pkl", part.items()) == len(part)
         assert pickle.loads((tmp_path / "x.pkl").read_bytes()) == part
         assert dict(iterate_dict(tmp_path / "x.pkl")) == part

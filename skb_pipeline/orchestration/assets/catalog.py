@@ -5,6 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from skb_pipeline.datasets.records import Fetching
 from skb_pipeline.datasets.sources import open_source
 from skb_pipeline.orchestration.resources import WorkspaceParam
 from skb_pipeline.orchestration.steps import Step, StepConfig, pipeline_asset
@@ -21,7 +22,10 @@ def snapshot(context: dg.AssetExecutionContext, workspace: WorkspaceParam, confi
     """
     dataset = context.partition_key
     spec = workspace.spec(dataset)
-    paths = open_source(spec).files()
+    source = open_source(spec)
+    if isinstance(source, Fetching):
+        source.fetch()
+    paths = source.files()
     digests = {path.name: file_digest(path) for path in paths}
     step = Step(context, workspace, config, code_version=CODE_VERSION, sections=["source"], config={"files": digests})
 

@@ -143,6 +143,8 @@ def _scan(data, fetched, table, state, limit):  # type: ignore[no-untyped-def]
         marks += table[opcode, 2]
         if size < 0 or marks < 0 or (start < 0 and opcode not in (_PROTO, _FRAME, _EMPTY_DICT)):
             return found[:n_found]
+        if start >= 0 and marks == 0 and opcode not in (_SETITEMS, _STOP, _FRAME):
+            return found[:n_found]  # an item outside of a batch: its end cannot be told from that of a dict in it
         if opcode == _MEMOIZE:
             memo += 1
         elif opcode in (_BINPUT, _LONG_BINPUT):

@@ -51,7 +51,9 @@ def write_dict(path: Path, items: Iterable[tuple[Any, Any]]) -> int:
             pickler = pickle.Pickler(buffer, protocol=3)
             pickler.fast = True
             pickler.dump(batch)
-            file.write(buffer.getbuffer()[3:-1])  # between "a protocol 3 pickle of a dict" and "stop"
+            items_only = buffer.getvalue()[3:-1]  # between "a protocol 3 pickle of a dict" and "stop"
+            # A single item is written without the marks of a batch; readers that cut at batches need them.
+            file.write(items_only if len(batch) > 1 else b"(" + items_only[:-1] + b"u")
             written += len(batch)
         file.write(b".")
     return written
