@@ -28,7 +28,7 @@ AMAZON_NODES: dict[int, dict[str, Any]] = {
         "category": ["tents"], "color": ["red", "green"],
     },
     1: {"review": [], "qa": [], "asin": "B1", "title": "NA", "global_category": "", "price": "", "feature": "one text",
-        "rank": ["#1 in A", "#2 in B"], "description": [], "details": {}},
+        "rank": ["#1 in A", "#2 in B"], "description": "alone", "details": {}},
     2: {"review": [], "qa": [], "asin": "B2", "title": "Pole", "global_category": "", "price": "$5", "feature": [],
         "rank": "", "description": ["x"], "details": {}, "brand": "Acme"},
     3: {"brand_name": np.str_("Acme")},

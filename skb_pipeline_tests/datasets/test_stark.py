@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skb_pipeline.datasets.catalogue import get_spec
-from skb_pipeline.datasets.records import SourceError
+from skb_pipeline.datasets.records import Fetching, SourceError
 from skb_pipeline.datasets.sources import open_source
 from skb_pipeline.datasets.sources.stark import StarkArgs, StarkSource, layout
 from skb_pipeline.datasets.sources.stark.compat import is_symmetric, merge_pairs
@@ -69,7 +69,13 @@ def test_amazon_keeps_numbers_fields_and_relations(tmp_path: Path) -> None:
     assert found[0]["review"][1]["vote"] is None
     assert found[0]["feature"] == ["light", "", "green"]
     assert (found[0]["price"], found[0]["brand"]) == ("$12 - $19", "Acme")
-    assert found[1] == {"asin": "B1", "title": "NA", "feature": ["one text"], "rank": "#1 in A; #2 in B"}
+    assert found[1] == {
+        "asin": "B1",
+        "title": "NA",
+        "feature": ["one text"],
+        "description": ["alone"],
+        "rank": "#1 in A; #2 in B",
+    }
     assert found[6] == {"color_name": "red"}
     assert report.notes == ["graph of cache/brand-category-color: products with brands, categories and colours"]
     assert report.quarantine_reasons == {}
@@ -337,6 +343,11 @@ def test_only_what_is_absent_is_downloaded(tmp_path: Path, monkeypatch: pytest.M
     write_questions(tmp_path, "mag")
     open_source(spec_for("mag", tmp_path)).fetch()  # type: ignore[attr-defined]
     assert len(calls) == 1
+
+
+def test_a_snapshot_knows_which_sources_can_fetch() -> None:
+    assert isinstance(open_source(get_spec("mag")), Fetching)
+    assert not isinstance(open_source(get_spec("hpo")), Fetching)
 
 
 @pytest.mark.parametrize("name", ["amazon", "mag", "prime"])

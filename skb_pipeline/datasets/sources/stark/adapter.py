@@ -222,9 +222,9 @@ def _is_backward(type_names: dict[int, str], head_types: np.ndarray, tail_types:
 
 
 def _amazon_fields(info: dict[Any, Any], node_type: str | None) -> dict[str, Any]:
-    """As stored, features as a list: a single text there would be read letter by letter."""
-    feature = info.get("feature")
-    return {**info, "feature": [feature]} if isinstance(feature, str) and feature else info
+    """As stored, features and description as lists: a single text there would be read letter by letter."""
+    single = {key: [info[key]] for key in ("feature", "description") if isinstance(info.get(key), str) and info[key]}
+    return {**info, **single} if single else info
 
 
 def _mag_fields(info: dict[Any, Any], node_type: str | None) -> dict[str, Any]:
