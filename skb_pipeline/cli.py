@@ -38,13 +38,15 @@ def _readable_errors(command: Callable[..., None]) -> Callable[..., None]:
         from skb_pipeline.datasets.records import SourceError
         from skb_pipeline.graph.neo4j_connection import Neo4jServerError
         from skb_pipeline.orchestration.running import RunFailedError
+        from skb_pipeline.retrieval.encoder import EncoderError
+        from skb_pipeline.retrieval.ranking import RankingError
         from skb_pipeline.search import UnknownSystemError
         from skb_pipeline.storage.artifacts import ArtifactMissingError, ManifestMismatchError
         from skb_pipeline.storage.paths import UnsafeNameError
 
         mendable = (UnknownDatasetError, SpecError, SourceError, RunFailedError, ArtifactMissingError,
                     ManifestMismatchError, UnsafeNameError, UnknownSystemError, FileNotFoundError,
-                    FileExistsError, Neo4jServerError)  # fmt: skip
+                    FileExistsError, Neo4jServerError, EncoderError, RankingError)  # fmt: skip
         try:
             command(*args, **kwargs)
         except mendable as error:
@@ -152,7 +154,7 @@ def dataset_check(name: str, output: str) -> None:
 def run(name: str, to: str | None, force: bool, output: str) -> None:
     """Materialise a dataset's assets, reusing what did not change, and print the metric table."""
     from skb_pipeline.datasets.catalogue import get_spec
-    from skb_pipeline.orchestration.running import materialise, prepare_home
+    from skb_pipeline.orchestration.running import RunFailedError, materialise, prepare_home
 
     get_spec(name)
     prepare_home()
@@ -162,6 +164,9 @@ def run(name: str, to: str | None, force: bool, output: str) -> None:
         outcomes = materialise(name, to=to, force=force)
     except KeyError as error:
         raise click.ClickException(str(error.args[0])) from error
+    except RunFailedError as error:
+        _note(_stage_table(error.outcomes))
+        raise
     _note(_stage_table(outcomes))
     if to is not None and to not in {o.asset for o in outcomes}:
         _note(f"{to} was skipped; its page in the UI says why")
@@ -394,6 +399,8 @@ def _print_metrics(name: str, *, split: str, slice_name: str, output: str) -> No
         rows = rows[rows["split"] == split]
     if slice_name != "every":
         rows = rows[rows["slice"] == slice_name]
+    if rows.empty:
+        raise click.ClickException(f"no rows for split {split!r} and slice {slice_name!r}")
     columns = ["dataset", "system", "split", "slice", "metric", "value", "ci_low", "ci_high", "n_queries"]
     _print_rows(rows[columns].to_dict("records"), columns, output)
 

@@ -156,7 +156,7 @@ class SearchSession:
     def _bm25(self, question: str) -> Any:
         from skb_pipeline.retrieval.lexical import BM25Index
 
-        artifact = self.workspace.store.require(self.spec.name, "index/bm25")
+        artifact = self.workspace.store.require_fitting(self.spec.name, "index/bm25")
         index = BM25Index.load(artifact.file(BM25_FOLDER), self.spec.lexical)
         return index.search([question], self.spec.retrieval.depth, canonical=self.canonical)
 
@@ -165,9 +165,10 @@ class SearchSession:
         from skb_pipeline.retrieval.embedding import embed_texts
 
         encoder, cache = self.workspace.open_encoder(self.spec)
-        artifact = self.workspace.store.require(self.spec.name, "index/dense")
+        artifact = self.workspace.store.require_fitting(self.spec.name, "index/dense")
         index = DenseIndex.load(artifact.file(DENSE_FOLDER), encoder.fingerprint())
-        vectors, _ = embed_texts(cache, encoder, [question], "query")
+        # What people type is not kept.
+        vectors, _ = embed_texts(cache, encoder, [question], "query", keep=False)
         return index.search(vectors, self.spec.retrieval.depth, canonical=self.canonical)
 
     def _fused(self, question: str) -> pd.DataFrame:

@@ -78,9 +78,11 @@ class Workspace:
         from skb_pipeline.planning.schema import GraphSchema
 
         store = self.store.require(spec.name, "skb/store")
-        graph = CsrGraph.load(self.store.require(spec.name, "graph/csr").file(CSR_FOLDER), data=skb_of(store))
+        graph = CsrGraph.load(self.store.require_fitting(spec.name, "graph/csr").file(CSR_FOLDER), data=skb_of(store))
         encoder, cache = self.open_encoder(spec)
-        anchors = AnchorIndex.load(self.store.require(spec.name, "graph/anchors").file(ANCHORS_FOLDER), cache, encoder)
+        anchors = AnchorIndex.load(
+            self.store.require_fitting(spec.name, "graph/anchors").file(ANCHORS_FOLDER), cache, encoder
+        )
         executor = MemoryExecutor(graph, GraphSchema.from_spec(spec))
         return GraphBranch(executor, anchors, candidate_types=spec.candidate_types, depth=spec.retrieval.depth)
 

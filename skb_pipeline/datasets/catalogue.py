@@ -6,6 +6,7 @@ like a built-in dataset replaces it.
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from skb_pipeline.datasets.loading import SpecError, load_spec
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.storage.paths import UnsafeNameError, check_dataset_name, skb_home
 
+_LOG = logging.getLogger(__name__)
 _BUILTIN = Path(__file__).parent / "builtin"
 
 
@@ -32,8 +34,7 @@ def catalogue_folder() -> Path:
 def spec_files() -> dict[str, Path]:
     """Dataset name -> spec file, sorted by name. The name is the file's name without ``.yaml``.
 
-    Raises:
-        SpecError: a file's name is not an allowed dataset name.
+    A file whose name is not an allowed dataset name is left out with a warning.
     """
     found: dict[str, Path] = {}
     for folder in (_BUILTIN, catalogue_folder()):
@@ -41,7 +42,7 @@ def spec_files() -> dict[str, Path]:
             try:
                 found[check_dataset_name(path.stem)] = path
             except UnsafeNameError as error:
-                raise SpecError(f"{path}:1: {error}") from error
+                _LOG.warning("%s is no dataset: %s", path, error)
     return dict(sorted(found.items()))
 
 

@@ -4,6 +4,7 @@ The measures, over *all* questions of a split and slice (a question without an e
 
 * ``good@500``, ``good@50``: share of questions whose plan executed at least one hop, gave at most that many candidates,
   and has an answer among them;
+  The stored ranking is searched for answers, so both are lower bounds where ``retrieval.depth`` is below 500;
 * ``median n_cand``: over questions whose plan executed, candidates counted before any cap;
 * ``target type``: share whose plan asks for exactly the types that the answers have;
 * ``gold plan``: share whose plan is the gold plan up to names of variables, over questions that have one.
@@ -62,6 +63,7 @@ def judge_plans(
         answers = {int(a) for a in query.answer_ids}
         plan = Plan.model_validate_json(row["plan"]) if isinstance(row["plan"], str) else None
         executed = plan is not None and len(plan.hops) > 0 and row["outcome"] in ("ok", "empty")
+        listed = len(found.get(query.query_id, set()))
         has_answer = executed and bool(answers & found.get(query.query_id, set()))
         types = {node_type[a] for a in answers if a in node_type}
         gold = Plan.model_validate_json(query.gold_plan) if isinstance(query.gold_plan, str) else None
@@ -74,13 +76,15 @@ def judge_plans(
                 "has_answer": has_answer,
                 "target_type_right": plan is not None and set(plan.target.labels) == types,
                 "agrees": None if gold is None else plan is not None and agree(plan, gold),
-                "cause": _cause(str(row["status"]), str(row["outcome"]), int(row["n_cand"]), executed, has_answer),
+                "cause": _cause(
+                    str(row["status"]), str(row["outcome"]), int(row["n_cand"]), executed, has_answer, listed
+                ),
             }
         )
     return pd.DataFrame(rows)
 
 
-def _cause(status: str, outcome: str, n_cand: int, executed: bool, has_answer: bool) -> str:
+def _cause(status: str, outcome: str, n_cand: int, executed: bool, has_answer: bool, listed: int) -> str:
     if status == "fallback" or (not executed and outcome in ("ok", "empty")):
         return "no plan with a hop: text only"
     if outcome == "row_limit":
@@ -90,7 +94,7 @@ def _cause(status: str, outcome: str, n_cand: int, executed: bool, has_answer: b
     if n_cand == 0:
         return "nothing matched"
     if not has_answer:
-        return "answers not among the candidates"
+        return "answers not among the candidates" if listed >= n_cand else "answers not among the listed candidates"
     return "answer found" if n_cand <= 500 else "answer found among more than 500 candidates"
 
 

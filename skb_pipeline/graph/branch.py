@@ -44,6 +44,10 @@ OUTCOMES_SCHEMA = pa.schema(
 """One row per question. ``plan``, ``dropped`` and ``links`` are JSON texts; ``fallback``: the hits come from text."""
 
 
+_TIMEOUT_S = 60.0
+"""Far above what the row limit allows, so that the load of a machine hardly ever decides an outcome."""
+
+
 @dataclass(frozen=True)
 class Answered:
     """What the branch made of one question.
@@ -89,7 +93,9 @@ class GraphBranch:
         results: dict[int, GraphResult] = {}
         for i, plan in enumerate(tqdm(executed, desc="plans", unit=" plans", disable=None, leave=False)):
             if plan is not None:
-                results[i] = self.executor.execute(plan, bindings[i], limit=max(1, self.executor.graph.n_nodes))
+                results[i] = self.executor.execute(
+                    plan, bindings[i], limit=max(1, self.executor.graph.n_nodes), timeout_s=_TIMEOUT_S
+                )
         texts = [plan.target.relevance_text for plan in executed if plan is not None]
         rescored = dict(zip(results, self._rescorer.rescore(list(results.values()), texts), strict=True))
         return [

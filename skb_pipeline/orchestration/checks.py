@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable
 
 import dagster as dg
+import pandas as pd
 
 from skb_pipeline.orchestration.assets.evaluation import SYSTEMS
 from skb_pipeline.orchestration.partitions import DATASETS
@@ -98,22 +99,51 @@ def every_candidate_has_a_document(
 
 @_check("questions/queries", blocking=True)
 def questions_are_sound(context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam) -> dg.AssetCheckResult:
-    """Answers exist in the SKB; no training or validation question shares an answer with a test question."""
+    """Answers are nodes; no training or validation question made here shares an answer with a test question."""
     dataset = context.partition_key
     queries = read_frame(workspace.store.require(dataset, "questions/queries").file(QUERIES_FILE))
     with connect(workspace.store.require(dataset, "skb/store").file(SKB_FILE), read_only=True) as con:
         known = set(con.execute("SELECT node_id FROM nodes").fetchnumpy()["node_id"].tolist())
-    answers = queries.explode("answer_ids")
-    tested = set(answers.loc[answers["split"] == "test", "answer_ids"])
-    earlier = answers[answers["split"] != "test"]
-    leaking = earlier.loc[earlier["answer_ids"].isin(tested), "query_id"].nunique()
+    answers = _answers(queries)
+    made = answers[answers["origin"] == "synthetic"]
     return _result(
         {
-            "answers not in the SKB": int((~answers["answer_ids"].isin(known)).sum()),
-            "questions sharing an answer with test": int(leaking) if (queries["origin"] == "synthetic").all() else 0,
+            # A negative id stands for an answer of the source that is not in the SKB; those are counted elsewhere.
+            "answers that are no node": int((~answers["node_id"].isin(known) & (answers["node_id"] >= 0)).sum()),
+            "made questions sharing an answer with test": _leaking(made),
             "no test questions": int((queries["split"] == "test").sum() == 0),
         }
     )
+
+
+@_check("questions/queries", blocking=False)
+def questions_can_be_trusted(context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam) -> dg.AssetCheckResult:
+    """Warns of questions without answers, of answers that are not in the SKB, and of answers shared by splits.
+
+    Metrics count them as `docs/metrics.md` says; this tells how many there are.
+    """
+    queries = read_frame(workspace.store.require(context.partition_key, "questions/queries").file(QUERIES_FILE))
+    answers = _answers(queries)
+    return _result(
+        {
+            "questions without answers": len(queries) - answers["query_id"].nunique(),
+            "answers not in the SKB": int((answers["node_id"] < 0).sum()),
+            "train or val questions sharing an answer with test": _leaking(answers),
+        },
+        warn=True,
+    )
+
+
+def _answers(queries: pd.DataFrame) -> pd.DataFrame:
+    """One row per answer: ``query_id, split, origin, node_id``."""
+    rows = queries[["query_id", "split", "origin", "answer_ids"]].explode("answer_ids").dropna(subset="answer_ids")
+    return rows.rename(columns={"answer_ids": "node_id"}).astype({"node_id": "int64"})
+
+
+def _leaking(answers: pd.DataFrame) -> int:
+    tested = answers.loc[answers["split"] == "test", "node_id"]
+    earlier = answers[answers["split"] != "test"]
+    return int(earlier.loc[earlier["node_id"].isin(tested), "query_id"].nunique())
 
 
 @_check("index/dense", blocking=True)
@@ -168,6 +198,7 @@ ALL = [
     fields_are_filled,
     every_candidate_has_a_document,
     questions_are_sound,
+    questions_can_be_trusted,
     dense_index_is_complete,
     *[_ranking_check(system) for system in SYSTEMS],
     branches_find_something,

@@ -23,7 +23,11 @@ _HOST, _PID = "skb/host", "skb/pid"
 
 
 class RunFailedError(RuntimeError):
-    """A run ended with a failed step or a failed blocking check."""
+    """A run ended with a failed step or a failed blocking check; ``outcomes`` are the stages that were finished."""
+
+    def __init__(self, message: str, outcomes: list[StageOutcome]) -> None:
+        super().__init__(message)
+        self.outcomes = outcomes
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ def materialise(
         )
     outcomes = _outcomes(result)
     if not result.success:
-        raise RunFailedError(_failure(result))
+        raise RunFailedError(_failure(result), outcomes)
     return outcomes
 
 
@@ -148,5 +152,9 @@ def _failure(result: dg.ExecuteInProcessResult) -> str:
             while error is not None and error.cause is not None:
                 error = error.cause
             reasons.append(f"{event.step_key}: {error.message.strip() if error else 'failed'}")
-    told = "; ".join(reasons) or "a check failed"
+    for check in result.get_asset_check_evaluations():
+        if not check.passed and check.severity is dg.AssetCheckSeverity.ERROR:
+            counts = ", ".join(f"{name}: {value.value}" for name, value in check.metadata.items())
+            reasons.append(f"check {check.check_name} of {'/'.join(check.asset_key.path)} failed ({counts})")
+    told = "; ".join(reasons) or "a step failed"
     return f"{told}\nThe whole log is in the UI (`skb-pipeline ui`) under run {result.run_id}"

@@ -11,15 +11,16 @@ import dagster as dg
 from skb_pipeline.datasets.catalogue import get_spec, spec_files
 from skb_pipeline.datasets.loading import SpecError
 from skb_pipeline.datasets.sources import open_source
-from skb_pipeline.orchestration.jobs import refresh_catalog
+from skb_pipeline.orchestration.jobs import materialise, refresh_catalog
 from skb_pipeline.orchestration.partitions import DATASETS
 
 
 @dg.sensor(
-    job=refresh_catalog,
+    jobs=[refresh_catalog, materialise],
     minimum_interval_seconds=60,
     default_status=dg.DefaultSensorStatus.STOPPED,
-    description="Registers new datasets of the catalogue and looks again at those whose files changed.",
+    description="Registers new datasets of the catalogue, looks again at those whose files changed, and runs the whole "
+    "job of those whose spec changed.",
 )
 def catalogue_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
     """Compare names, sizes and times of source files with the cursor; bytes are hashed by the run it requests.
@@ -44,15 +45,23 @@ def catalogue_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult | 
     if not changed:
         return dg.SkipReason("no source file and no spec changed" + (f"; problems: {problems}" if problems else ""))
     return dg.SensorResult(
-        run_requests=[dg.RunRequest(partition_key=name) for name in changed],
+        run_requests=[
+            # Most of a spec is no source: a changed one reaches every asset only through the whole job, which
+            # reuses what does not depend on the change.
+            dg.RunRequest(
+                partition_key=name,
+                job_name=(materialise if name in seen and seen[name][0] != current[name][0] else refresh_catalog).name,
+            )
+            for name in changed
+        ],
         dynamic_partitions_requests=[DATASETS.build_add_request(new)] if new else [],
         cursor=json.dumps(current, sort_keys=True),
     )
 
 
 def file_states(paths: list[Path]) -> list[list[object]]:
-    """Name, size in bytes and modification time in ns of each file."""
-    return [[path.name, (stat := path.stat()).st_size, stat.st_mtime_ns] for path in paths]
+    """Path, size in bytes and modification time in ns of each file."""
+    return [[str(path), (stat := path.stat()).st_size, stat.st_mtime_ns] for path in paths]
 
 
 content_changes = dg.AutomationConditionSensorDefinition(

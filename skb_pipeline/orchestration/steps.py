@@ -85,7 +85,7 @@ class Step:
         self.spec: DatasetSpec = workspace.spec(self.dataset)
         self.asset = "/".join(context.asset_key.path)
         self.force = step_config.force
-        self._inputs = {key: self.store.require(self.dataset, key) for key in inputs}
+        self._inputs = {key: self.store.require_fitting(self.dataset, key) for key in inputs}
         self.recipe = Recipe(
             dataset=self.dataset,
             asset=self.asset,

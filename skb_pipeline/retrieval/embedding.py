@@ -42,6 +42,7 @@ def embed_texts(
     *,
     keys: Sequence[object] | None = None,
     flush_every: int = 32,
+    keep: bool = True,
 ) -> tuple[np.ndarray, EmbeddingStats]:
     """Unit vectors of ``texts``; what is new is encoded and kept.
 
@@ -56,6 +57,7 @@ def embed_texts(
         role: decides the prefix.
         keys: names of the texts in error messages, such as node ids; default is their position.
         flush_every: batches per part of the cache.
+        keep: whether new vectors go into the cache; without it only ``missing`` ones are encoded and forgotten.
 
     Returns:
         float32 [n, dim], where rows of blank texts are zero (they are listed in the statistics), and the statistics.
@@ -73,13 +75,22 @@ def embed_texts(
         first.setdefault(key, i)
     todo = [first[key] for key in cache.missing(list(first))]
     truncated_before = encoder.truncated
+    fresh: dict[str, np.ndarray] = {}
     batches = batch_positions([texts[i] for i in todo], encoder.spec.batch_size)
     for start in range(0, len(batches), flush_every):
         chosen = [todo[i] for batch in batches[start : start + flush_every] for i in batch]
         vectors = encoder.encode([texts[i] for i in chosen], role, [names[i] for i in chosen])
-        cache.append([hashes[i] for i in chosen], vectors)
-    result = np.zeros((len(texts), cache.dimension or 0), dtype=np.float32)
-    result[filled] = cache.get([hashes[i] for i in filled])
+        if keep:
+            cache.append([hashes[i] for i in chosen], vectors)
+        else:
+            fresh.update(zip([hashes[i] for i in chosen], vectors, strict=True))
+    dimension = next((len(vector) for vector in fresh.values()), cache.dimension or 0)
+    result = np.zeros((len(texts), dimension), dtype=np.float32)
+    known = [i for i in filled if hashes[i] not in fresh]
+    result[known] = cache.get([hashes[i] for i in known])
+    for i in filled:
+        if hashes[i] in fresh:
+            result[i] = fresh[hashes[i]]
     stats = EmbeddingStats(
         reused=len(first) - len(todo),
         encoded=len(todo),

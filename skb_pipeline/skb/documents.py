@@ -28,7 +28,7 @@ from skb_pipeline.datasets.spec import DatasetSpec, NodeTypeSpec
 from skb_pipeline.skb.stark_documents import build_stark_documents
 from skb_pipeline.storage.duck import frame_hash
 
-CODE_VERSION = "1"
+CODE_VERSION = "2"
 _LOG = logging.getLogger(__name__)
 DOCUMENTS_SCHEMA = pa.schema(
     [

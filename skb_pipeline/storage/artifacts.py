@@ -135,7 +135,8 @@ class ArtifactStore:
         if not pointer.is_file():
             return None
         path = pointer.parent / json.loads(pointer.read_text())["version"]
-        return Artifact(path, json.loads((path / MANIFEST).read_text()))
+        manifest = path / MANIFEST
+        return Artifact(path, json.loads(manifest.read_text())) if manifest.is_file() else None
 
     def require(self, dataset: str, asset: str) -> Artifact:
         """Like :meth:`current`, but a missing artefact is an error that says how to make it.
@@ -150,6 +151,22 @@ class ArtifactStore:
                 f"run `skb-pipeline run --dataset {dataset} --to {asset}`"
             )
         return found
+
+    def require_fitting(self, dataset: str, asset: str) -> Artifact:
+        """Like :meth:`require`, and everything it was made from, directly or not, is still the current version.
+
+        Raises:
+            ArtifactMissingError: nothing was made yet.
+            ManifestMismatchError: an input was made anew since; the message names it.
+        """
+        artifact = self.require(dataset, asset)
+        for key, version in artifact.manifest["inputs"].items():
+            if self.require_fitting(dataset, key).data_version != version:
+                raise ManifestMismatchError(
+                    f"{asset} of dataset {dataset!r} was made from another version of {key} than the current one: "
+                    f"run `skb-pipeline run --dataset {dataset} --to {asset}`"
+                )
+        return artifact
 
     def find(self, recipe: Recipe) -> Artifact | None:
         """The current version if it was made from exactly this recipe, else None."""
@@ -195,11 +212,16 @@ class ArtifactStore:
         removed: list[Path] = []
         root = inside(self.root, check_dataset_name(dataset))
         for pointer_file in sorted(root.glob(f"*/*/{CURRENT}")):
-            keep = {name for name in json.loads(pointer_file.read_text()).values() if name}
-            sweep(pointer_file.parent)
-            for version in sorted(pointer_file.parent.iterdir()):
-                living = version.name.startswith(atomic.SCRATCH_PREFIX)
-                if version.is_dir() and version.name not in keep and not living:
+            folder = pointer_file.parent
+            sweep(folder)
+            # Listed before the pointer is read, and none younger than the current version: a run that finishes
+            # meanwhile cannot lose what it made.
+            versions = [p for p in sorted(folder.iterdir()) if (p / MANIFEST).is_file()]
+            pointer = json.loads(pointer_file.read_text())
+            newest = (folder / pointer["version"] / MANIFEST).stat().st_mtime_ns
+            for version in versions:
+                old = (version / MANIFEST).stat().st_mtime_ns < newest
+                if version.name not in pointer.values() and old:
                     shutil.rmtree(version)
                     removed.append(version)
         return removed

@@ -22,7 +22,8 @@ CASES = [
     # query, answers, gold, status, plan, outcome, n_cand, hits -> cause
     ("good", [1], PLAN, "valid", PLAN, "ok", 50, [1], "answer found"),
     ("wide", [1], None, "valid", PLAN, "ok", 501, [1, 2], "answer found among more than 500 candidates"),
-    ("miss", [1], None, "degraded", PLAN, "ok", 2, [2], "answers not among the candidates"),
+    ("miss", [1], None, "degraded", PLAN, "ok", 2, [2, 3], "answers not among the candidates"),
+    ("deep", [1], None, "valid", PLAN, "ok", 2000, [2, 3], "answers not among the listed candidates"),
     ("empty", [3], None, "valid", PLAN, "empty", 0, [], "nothing matched"),
     ("limit", [1], None, "valid", PLAN, "row_limit", 0, [], "stopped by the row limit"),
     ("text", [1], PLAN, "fallback", None, "ok", 2000, [], "no plan with a hop: text only"),
@@ -62,12 +63,12 @@ def test_measures_count_every_question(judged: tuple[pd.DataFrame, pd.DataFrame]
     values = table[table["slice"] == "all"].set_index("measure")
     assert values["value"].to_dict() == pytest.approx(
         # "empty" asks for drugs while its answer is a gene; "limit" ended without a count; "text" has no plan.
-        {"good@500": 1 / 7, "good@50": 1 / 7, "median n_cand": 26.0, "target type": 5 / 7, "gold plan": 0.5}
+        {"good@500": 1 / 8, "good@50": 1 / 8, "median n_cand": 50.0, "target type": 6 / 8, "gold plan": 0.5}
     )
     assert values["n_queries"].to_dict() == {
-        "good@500": 7, "good@50": 7, "median n_cand": 4, "target type": 7, "gold plan": 2,
+        "good@500": 8, "good@50": 8, "median n_cand": 5, "target type": 8, "gold plan": 2,
     }  # fmt: skip
-    assert "| rules | all | 7 | 0.143 |" in plan_quality_markdown(table, split="val")
+    assert "| rules | all | 8 | 0.125 |" in plan_quality_markdown(table, split="val")
 
 
 @pytest.mark.parametrize(

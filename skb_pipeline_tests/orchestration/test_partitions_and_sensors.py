@@ -11,7 +11,9 @@ from skb_pipeline.orchestration.partitions import register_datasets
 from skb_pipeline.orchestration.running import close_killed_runs
 from skb_pipeline.orchestration.schedules import nightly_catalogue
 from skb_pipeline.orchestration.sensors import catalogue_changes
+from skb_pipeline.storage.artifacts import Recipe
 from skb_pipeline.storage.paths import UnsafeNameError
+from skb_pipeline.workspace import Workspace
 
 OWN = """\
 name: own
@@ -51,7 +53,7 @@ def test_only_safe_names_become_partitions(instance: dg.DagsterInstance) -> None
     assert set(register_datasets(instance)) >= {"demo", "hpo"}
 
 
-def tick(instance: dg.DagsterInstance, cursor: str | None) -> tuple[set[str], str | None]:
+def tick(instance: dg.DagsterInstance, cursor: str | None, job: str = "refresh_catalog") -> tuple[set[str], str | None]:
     repository = build_defs().get_repository_def()
     context = dg.build_sensor_context(
         instance=instance, cursor=cursor, repository_def=repository, sensor_name="catalogue_changes"
@@ -61,6 +63,7 @@ def tick(instance: dg.DagsterInstance, cursor: str | None) -> tuple[set[str], st
         return set(), cursor
     assert isinstance(result, dg.SensorResult)
     assert all(request.run_key is None for request in result.run_requests or [])
+    assert {request.job_name for request in result.run_requests or []} == {job}
     for request in result.dynamic_partitions_requests or []:
         instance.add_dynamic_partitions("dataset", list(request.partition_keys))
     return {str(r.partition_key) for r in result.run_requests or []}, result.cursor
@@ -85,6 +88,13 @@ def test_the_sensor_asks_once_per_change_and_again_when_a_state_returns(
     assert tick(instance, cursor)[0] == set()
 
 
+def test_a_changed_spec_starts_the_whole_job(instance: dg.DagsterInstance, files: Path) -> None:
+    _, cursor = tick(instance, None)
+    spec = Path(os.environ["SKB_CATALOGUE"]) / "own.yaml"
+    spec.write_text(spec.read_text() + "lexical: {k1: 0.9}\n")
+    assert tick(instance, cursor, job="materialise")[0] == {"own"}
+
+
 def test_a_broken_dataset_does_not_stop_the_others(instance: dg.DagsterInstance, files: Path) -> None:
     _, cursor = tick(instance, None)
     (files / "hp.obo").unlink()
@@ -94,8 +104,11 @@ def test_a_broken_dataset_does_not_stop_the_others(instance: dg.DagsterInstance,
     assert json.loads(after or "")["own"] == json.loads(cursor or "")["own"]
 
 
-def test_the_schedule_looks_at_every_registered_dataset(instance: dg.DagsterInstance) -> None:
-    register_datasets(instance, ["mini", "demo"])
+def test_the_schedule_looks_at_every_dataset_that_was_materialised(instance: dg.DagsterInstance) -> None:
+    register_datasets(instance, ["mini", "demo", "amazon"])
+    for name in ("mini", "demo"):
+        with Workspace().store.write(Recipe(name, "catalog/snapshot", "1")) as draft:
+            draft.finish("v", {})
     context = dg.build_schedule_context(
         instance=instance, scheduled_execution_time=dt.datetime(2026, 1, 2, 3, tzinfo=dt.UTC)
     )

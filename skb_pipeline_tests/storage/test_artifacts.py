@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from skb_pipeline.storage import atomic
-from skb_pipeline.storage.artifacts import ArtifactMissingError, ArtifactStore, Recipe
+from skb_pipeline.storage.artifacts import ArtifactMissingError, ArtifactStore, ManifestMismatchError, Recipe
 
 
 def recipe(dataset: str = "toy", **changes: object) -> Recipe:
@@ -51,9 +51,14 @@ def test_missing_artifact_says_how_to_make_it(tmp_path: Path) -> None:
 def test_a_failed_write_leaves_the_old_version(tmp_path: Path) -> None:
     store = ArtifactStore(tmp_path)
     put(store, recipe(), "old")
-    with pytest.raises(ZeroDivisionError), store.write(recipe(seed=1)) as draft:
-        (draft.path / "data.txt").write_text("half")
-        raise ZeroDivisionError
+
+    def write_half() -> None:
+        with store.write(recipe(seed=1)) as draft:
+            (draft.path / "data.txt").write_text("half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_half()
     assert store.require("toy", "stage/thing").file("data.txt").read_text() == "old"
     assert not list(tmp_path.rglob(f"{atomic.SCRATCH_PREFIX}*"))
 
@@ -94,6 +99,17 @@ def test_rerunning_a_partition_replaces_exactly_that_partition(tmp_path: Path) -
         "amazon": 6,
         "prime": 5,
     }
+
+
+def test_an_artifact_of_a_replaced_input_does_not_fit(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    for text in ("one", "two"):
+        put(store, recipe(asset="stage/input"), text)
+        if text == "one":
+            put(store, recipe(inputs={"stage/input": "version of one"}), "made of one")
+            assert store.require_fitting("toy", "stage/thing").metadata["rows"] == 11
+    with pytest.raises(ManifestMismatchError, match="made from another version of stage/input than the current one"):
+        store.require_fitting("toy", "stage/thing")
 
 
 def test_garbage_collection_keeps_current_and_previous(tmp_path: Path) -> None:

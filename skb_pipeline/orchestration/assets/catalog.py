@@ -1,6 +1,7 @@
 """Stage ``catalog``: what the source files hold right now."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import dagster as dg
@@ -26,11 +27,12 @@ def snapshot(context: dg.AssetExecutionContext, workspace: WorkspaceParam, confi
     if isinstance(source, Fetching):
         source.fetch()
     paths = source.files()
-    digests = {path.name: file_digest(path) for path in paths}
+    names = names_of(paths)
+    digests = {names[path]: file_digest(path) for path in paths}
     step = Step(context, workspace, config, code_version=CODE_VERSION, sections=["source"], config={"files": digests})
 
     def build(draft: Draft) -> None:
-        sizes = {path.name: path.stat().st_size for path in paths}
+        sizes = {names[path]: path.stat().st_size for path in paths}
         draft.finish(
             stable_hash([spec.section("source"), digests]),
             {
@@ -46,6 +48,14 @@ def snapshot(context: dg.AssetExecutionContext, workspace: WorkspaceParam, confi
         )
 
     return step.run(build)
+
+
+def names_of(paths: list[Path]) -> dict[Path, str]:
+    """A name for each file that no other has: its path below the folder that all share."""
+    if not paths:
+        return {}
+    shared = Path(os.path.commonpath([path.parent for path in paths]))
+    return {path: path.relative_to(shared).as_posix() for path in paths}
 
 
 def file_digest(path: Path) -> str:

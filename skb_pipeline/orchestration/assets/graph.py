@@ -6,6 +6,7 @@ from skb_pipeline.graph.csr import CsrGraph
 from skb_pipeline.graph.linking import AnchorIndex
 from skb_pipeline.orchestration.resources import WorkspaceParam
 from skb_pipeline.orchestration.steps import Step, StepConfig, pipeline_asset
+from skb_pipeline.skb import documents
 from skb_pipeline.storage.artifacts import Draft, stable_hash
 from skb_pipeline.storage.duck import connect
 from skb_pipeline.workspace import ANCHORS_FOLDER, CSR_FOLDER, SKB_FILE, skb_of
@@ -37,7 +38,8 @@ def anchors(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config
     encoder, cache = workspace.open_encoder(workspace.spec(context.partition_key))
     step = Step(
         context, workspace, config, code_version=CODE_VERSION, inputs=["skb/store"],
-        sections=["node_types", "relations", "documents", "linking"], config={"encoder": encoder.fingerprint()},
+        sections=["node_types", "relations", "documents", "linking"], 
+        config={"encoder": encoder.fingerprint(), "documents": documents.CODE_VERSION},
     )  # fmt: skip
 
     def build(draft: Draft) -> None:

@@ -11,7 +11,7 @@ from skb_pipeline.storage.duck import connect, frame_hash
 from skb_pipeline.storage.frames import read_frame, write_frame
 from skb_pipeline.workspace import PLANS_FILE, QUERIES_FILE, SKB_FILE
 
-CODE_VERSION = "1"
+CODE_VERSION = "2"
 
 
 @pipeline_asset(

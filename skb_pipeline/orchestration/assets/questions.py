@@ -18,14 +18,16 @@ from skb_pipeline.workspace import QUERIES_FILE, SKB_FILE
 CODE_VERSION = "2"
 
 
-@pipeline_asset("questions/queries", deps=["skb/store"], code_version=CODE_VERSION, kinds={"parquet"})
+@pipeline_asset(
+    "questions/queries", deps=["catalog/snapshot", "skb/store"], code_version=CODE_VERSION, kinds={"parquet"}
+)
 def queries(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig) -> dg.MaterializeResult:
     """Questions with answers, split into train, val and test: the source's own, or made from the knowledge base.
 
     The answers of a question made here are all nodes that satisfy it; it keeps its gold plan and template.
     """
     step = Step(
-        context, workspace, config, code_version=CODE_VERSION, inputs=["skb/store"],
+        context, workspace, config, code_version=CODE_VERSION, inputs=["catalog/snapshot", "skb/store"],
         sections=["source", "node_types", "relations", "candidates", "questions"],
     )  # fmt: skip
 

@@ -17,8 +17,8 @@ from skb_pipeline.retrieval.embedding import embed_texts
 from skb_pipeline.retrieval.lexical import BM25Index
 from skb_pipeline.retrieval.ranking import RANKING_SCHEMA, Hits, rank_hits
 from skb_pipeline.skb.store import canonical_positions, node_table
-from skb_pipeline.storage.artifacts import Artifact, Draft
-from skb_pipeline.storage.duck import connect, content_hash
+from skb_pipeline.storage.artifacts import Artifact, Draft, stable_hash
+from skb_pipeline.storage.duck import connect, content_hash, frame_hash
 from skb_pipeline.storage.frames import read_frame, write_frame
 from skb_pipeline.workspace import (
     BM25_FOLDER,
@@ -162,8 +162,12 @@ def graph(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: 
             "plan milliseconds p95": round(float(executed["milliseconds"].quantile(0.95)), 2) if len(executed) else 0.0,
         }
         store_ranking(step, draft, query_ids, branch_hits(answers), _canonical(step))
+        # What follows also reads the outcomes, so they count; times do not.
+        content = outcomes.drop(columns=["milliseconds", "touched_edges", "route"])
+        draft.data_version = stable_hash([draft.data_version, frame_hash(content)])
 
-    return step.run(build)
+    # A plan that ran out of time on a busy machine is tried again.
+    return step.run(build, holds=lambda made: "timeout" not in made.metadata["outcomes"])
 
 
 @pipeline_asset(
