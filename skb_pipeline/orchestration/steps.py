@@ -91,7 +91,7 @@ class Step:
             asset=self.asset,
             code_version=code_version,
             inputs={key: artifact.data_version for key, artifact in self._inputs.items()},
-            config={**self.spec.section(*sections), **(config or {})},
+            config=_joined(self.spec.section(*sections), config or {}),
             identity=next((i for a in self._inputs.values() if (i := a.manifest.get("skb_identity"))), None),
             seed=seed,
         )
@@ -145,6 +145,14 @@ class Step:
         return dg.MaterializeResult(
             data_version=dg.DataVersion(artifact.data_version[:_VERSION_LENGTH]), metadata=metadata
         )
+
+
+def _joined(sections: Mapping[str, Any], further: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, where a name given twice would hide a part of the recipe."""
+    twice = sections.keys() & further.keys()
+    if twice:
+        raise ValueError(f"config repeats names of spec sections: {sorted(twice)}")
+    return {**sections, **further}
 
 
 def plain(value: Any) -> Any:

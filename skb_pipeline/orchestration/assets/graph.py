@@ -39,7 +39,7 @@ def anchors(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config
     step = Step(
         context, workspace, config, code_version=CODE_VERSION, inputs=["skb/store"],
         sections=["node_types", "relations", "documents", "linking"], 
-        config={"encoder": encoder.fingerprint(), "documents": documents.CODE_VERSION},
+        config={"encoder": encoder.fingerprint(), "documents code": documents.CODE_VERSION},
     )  # fmt: skip
 
     def build(draft: Draft) -> None:
