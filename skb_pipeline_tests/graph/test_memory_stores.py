@@ -17,7 +17,7 @@ from skb_pipeline.graph.sql import execute_sql
 from skb_pipeline.planning.schema import GraphSchema
 from skb_pipeline.skb.ingest import ingest
 from skb_pipeline.storage.duck import connect
-from skb_pipeline_tests.conformance.compare import assert_same
+from skb_pipeline_tests.conformance.compare import assert_same, check_plans_over_store
 from skb_pipeline_tests.conformance.graphs import describe
 from skb_pipeline_tests.conformance.oracle import OracleGraph, TooManyStepsError, enumerate_answers
 from skb_pipeline_tests.conformance.plans import plan_stream
@@ -86,7 +86,9 @@ def test_two_hundred_plans_over_the_demo(demo_store: duckdb.DuckDBPyConnection) 
 
 @pytest.mark.slow
 @pytest.mark.shared_data
-def test_plans_over_a_part_of_primekg(primekg_store: duckdb.DuckDBPyConnection) -> None:
+def test_two_thousand_plans_over_a_part_of_primekg(primekg_store: duckdb.DuckDBPyConnection) -> None:
     schema = GraphSchema.from_spec(shared_spec("primekg_partial"))
-    covered = compare_engines(primekg_store, schema, 300, seed=7, oracle_steps=2000)
-    assert min(covered[route] for route in ROUTES) > 10, covered
+    report = check_plans_over_store(primekg_store, schema, 2000, seed=77)
+    assert report.compared == 2000
+    assert min(report.routes[f"memory: {route}"] for route in ROUTES) > 100, report
+    assert report.routes["sql: sql"] == 2000
