@@ -426,6 +426,8 @@ def test_answers_over_a_loaded_version_are_those_of_the_executor_in_memory(
 
 def test_eight_writers_on_one_hub(server: BoltServer, tmp_path: Path) -> None:
     """Not how we load, but loads of several datasets, or a person's own writes, may meet."""
+    if server.packaged:
+        pytest.skip("writers that meet on one hub leave the packaged server's store broken for all later statements")
     n = 800
     nodes = [*(product(str(i)) for i in range(n)), ("brand", "1", {"name": "Acme"})]
     edges = [("product", str(i), "has_brand", "brand", "1") for i in range(n)]
@@ -445,7 +447,5 @@ def test_eight_writers_on_one_hub(server: BoltServer, tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         errors = [e for e in (f.exception() for f in [pool.submit(work, i) for i in range(8)]) if e is not None]
-    if errors and server.packaged:
-        pytest.skip(f"the packaged server does not call a conflict of two writers transient: {errors[0]}")
     assert not errors
     assert count(server, loaded.label) == loaded.counts
