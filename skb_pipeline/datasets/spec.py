@@ -252,6 +252,81 @@ class PlannerSpec(_Model):
     """Pairs of relations that exclude each other: where words speak of one, the other never takes its place."""
 
 
+Engine = Literal["rules", "openai", "vllm", "file"]
+
+
+class LanguageModelSpec(_Model):
+    """The language model of the engines ``openai`` (a server) and ``vllm`` (in the process)."""
+
+    name: str
+    revision: str | None = None
+    """Of the model's files; for ``vllm`` only, a server knows its own."""
+    base_url: str | None = None
+    """Of the server, up to and with ``/v1``; None: ``$OPENAI_BASE_URL``."""
+    api_key_env: str = "OPENAI_API_KEY"
+    """Environment variable that holds the key; a server without keys needs none."""
+    temperature: float = Field(default=0.0, ge=0)
+    sample_temperature: float = Field(default=0.7, ge=0)
+    """Of the further plans of self-consistency."""
+    seed: int = 0
+    max_tokens: int = Field(default=1024, ge=16)
+    structured: Literal["json_schema", "json_object", "none"] = "json_schema"
+    """How the server is made to answer with a plan."""
+    thinking: bool | None = None
+    """Whether the chat template lets the model think first; None: as the template has it."""
+    deadline_s: float = Field(default=120.0, gt=0)
+    """Seconds for one question, all rounds and retries together."""
+    concurrency: int = Field(default=8, ge=1)
+    retries: int = Field(default=4, ge=0)
+    """Further tries after a failure that may heal (429, 5xx, connection)."""
+
+
+class PlansSpec(_Model):
+    """How plans are made (see ``docs/planner.md`` for the rules, ``docs/language-models.md`` for the others)."""
+
+    engine: Engine = "rules"
+    """Whose plans the graph ranking executes."""
+    compare: list[Engine] = Field(default_factory=list)
+    """Further engines whose plans are made and judged beside those."""
+    model: LanguageModelSpec | None = None
+    file: str | None = None
+    """Plans written by others, for the engine ``file``; ``$VAR`` and ``~`` are expanded."""
+    guidance: Literal["generated", "amazon", "mag", "prime"] = "generated"
+    """What the prompt tells of the dataset: made from its schema and training questions, or written for it."""
+    examples: int = Field(default=8, ge=0)
+    """Most examples in generated guidance."""
+    repair: bool = True
+    """One round that names the faults of a plan."""
+    samples: int = Field(default=1, ge=1, le=32)
+    """Plans per question, of which the one with the most common executed result is taken."""
+    empty_result_repair: bool = False
+    """One round for a plan that matched nothing."""
+    negated_hops: bool = False
+    """Whether the prompt offers negated hops."""
+    retrieval_modes: bool = False
+    """Whether the prompt offers retrieval modes."""
+    splits: list[Literal["train", "val", "test"]] = Field(default_factory=list)
+    """Splits whose questions a language model plans; empty means all."""
+    max_fallback_rate: float = Field(default=0.5, ge=0, le=1)
+    """Share of fallbacks among the questions asked above which a check fails."""
+
+    @model_validator(mode="after")
+    def _engines_configured(self) -> Self:
+        engines = [self.engine, *self.compare]
+        if len(set(engines)) != len(engines):
+            raise ValueError(f"plans.compare: an engine is named twice: {engines}")
+        if {"openai", "vllm"} & set(engines) and self.model is None:
+            raise ValueError("plans.model: the engines openai and vllm need one")
+        if "file" in engines and self.file is None:
+            raise ValueError("plans.file: the engine file needs one")
+        return self
+
+    @property
+    def engines(self) -> list[Engine]:
+        """All engines, the one that is executed first."""
+        return [self.engine, *self.compare]
+
+
 class LinkingSpec(_Model):
     """Which nodes an anchor's text is linked to (see ``graph.linking``)."""
 
@@ -314,6 +389,7 @@ class DatasetSpec(_Model):
     retrieval: RetrievalSpec = RetrievalSpec()
     questions: QuestionSpec = QuestionSpec()
     planner: PlannerSpec = PlannerSpec()
+    plans: PlansSpec = PlansSpec()
     linking: LinkingSpec = LinkingSpec()
     fusion: FusionSpec = FusionSpec()
     evaluation: EvaluationSpec = EvaluationSpec()
