@@ -43,14 +43,16 @@ def judge_plans(
 
     Args:
         queries: ``query_id``, ``split``, ``answer_ids``, ``gold_plan`` (JSON or None).
-        outcomes: one row per query: ``query_id``, ``status``, ``plan`` (JSON or None), ``outcome``, ``n_cand``.
+        outcomes: one row per query: ``query_id``, ``status``, ``risk_level``, ``plan`` (JSON or None), ``outcome``,
+            ``n_cand``, ``bucket``.
         executed_hits: ``query_id``, ``node_id`` of hits that come from executed plans (no fallback search).
         node_type: type of every node by id.
         agree: whether two plans mean the same.
 
     Returns:
-        ``query_id``, ``split``, ``executed``, ``n_cand``, ``has_answer``, ``target_type_right`` (bool), ``agrees``
-        (True, False or None where there is no gold plan), ``cause`` (text).
+        ``query_id``, ``split``, ``risk_level``, ``executed`` (at least one hop, or a document search that the plan
+        asks for), ``hops`` (whether it has any), ``n_cand``, ``bucket`` (None without candidates), ``has_answer``,
+        ``target_type_right`` (bool), ``agrees`` (True, False or None where there is no gold plan), ``cause`` (text).
 
     Raises:
         KeyError: a query has no outcome.
@@ -62,7 +64,9 @@ def judge_plans(
         row = by_query.loc[query.query_id]
         answers = {int(a) for a in query.answer_ids}
         plan = Plan.model_validate_json(row["plan"]) if isinstance(row["plan"], str) else None
-        executed = plan is not None and len(plan.hops) > 0 and row["outcome"] in ("ok", "empty")
+        hops = plan is not None and len(plan.hops) > 0
+        asked = plan is not None and plan.retrieval_mode == "doc_search"
+        executed = (hops or asked) and row["outcome"] in ("ok", "empty")
         listed = len(found.get(query.query_id, set()))
         has_answer = executed and bool(answers & found.get(query.query_id, set()))
         types = {node_type[a] for a in answers if a in node_type}
@@ -71,14 +75,17 @@ def judge_plans(
             {
                 "query_id": query.query_id,
                 "split": query.split,
+                "risk_level": row["risk_level"],
                 "executed": executed,
+                "hops": hops and executed,
                 "n_cand": int(row["n_cand"]),
+                "bucket": row["bucket"] if isinstance(row["bucket"], str) else None,
                 "has_answer": has_answer,
                 "target_type_right": plan is not None and set(plan.target.labels) == types,
                 "agrees": None if gold is None else plan is not None and agree(plan, gold),
-                "cause": _cause(
-                    str(row["status"]), str(row["outcome"]), int(row["n_cand"]), executed, has_answer, listed
-                ),
+                "cause": "document search that the plan asks for"
+                if asked and executed
+                else _cause(str(row["status"]), str(row["outcome"]), int(row["n_cand"]), executed, has_answer, listed),
             }
         )
     return pd.DataFrame(rows)
@@ -123,8 +130,8 @@ def plan_quality_table(per_engine: Mapping[str, pd.DataFrame], queries: pd.DataF
 
 
 def _measures(part: pd.DataFrame) -> list[tuple[str, float | None, int]]:
-    good = part["executed"] & part["has_answer"]
-    executed = part.loc[part["executed"], "n_cand"]
+    good = part["hops"] & part["has_answer"]
+    executed = part.loc[part["hops"], "n_cand"]
     gold = part["agrees"].dropna()
     return [
         ("good@500", float((good & (part["n_cand"] <= 500)).mean()), len(part)),

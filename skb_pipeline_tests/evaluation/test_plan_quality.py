@@ -14,9 +14,8 @@ PLAN = (
     '{"anchors": [{"var": "a", "text": "x", "label": "gene"}],'
     ' "hops": [{"from": "a", "rel": "r", "to_var": "T", "to_label": "drug"}], "target": {"labels": ["drug"]}}'
 )
-SEARCH = (
-    '{"anchors": [{"var": "a", "text": "x", "label": "drug", "match_mode": "doc"}], "target": {"labels": ["drug"]}}'
-)
+BARE = '{"anchors": [{"var": "a", "text": "x", "label": "drug", "match_mode": "doc"}], "target": {"labels": ["drug"]}}'
+SEARCH = BARE[:-1] + ', "retrieval_mode": "doc_search", "risk_level": "weak"}'
 NODE_TYPE = {1: "drug", 2: "drug", 3: "gene"}
 CASES = [
     # query, answers, gold, status, plan, outcome, n_cand, hits -> cause
@@ -27,8 +26,12 @@ CASES = [
     ("empty", [3], None, "valid", PLAN, "empty", 0, [], "nothing matched"),
     ("limit", [1], None, "valid", PLAN, "row_limit", 0, [], "stopped by the row limit"),
     ("text", [1], PLAN, "fallback", None, "ok", 2000, [], "no plan with a hop: text only"),
-    ("search", [1], None, "valid", SEARCH, "ok", 2000, [], "no plan with a hop: text only"),
+    ("bare", [1], None, "valid", BARE, "ok", 2000, [], "no plan with a hop: text only"),
+    # A document search is executed, but has no hop that could be good, however few documents there are.
+    ("search", [1], None, "valid", SEARCH, "ok", 3, [1], "document search that the plan asks for"),
 ]
+RISK = {"text": "no_trade", "search": "weak", "bare": "weak", "wide": "aggressive"}
+BUCKET = {"good": "11-50", "wide": ">500", "miss": "1-10", "deep": ">500", "search": ">500"}
 
 
 @pytest.fixture
@@ -38,8 +41,8 @@ def judged() -> tuple[pd.DataFrame, pd.DataFrame]:
         columns=["query_id", "split", "answer_ids", "gold_plan", "template"],
     )
     outcomes = pd.DataFrame(
-        [(q, s, p, o, n) for q, _, _, s, p, o, n, *_ in CASES],
-        columns=["query_id", "status", "plan", "outcome", "n_cand"],
+        [(q, s, RISK.get(q, "normal"), p, o, n, BUCKET.get(q)) for q, _, _, s, p, o, n, *_ in CASES],
+        columns=["query_id", "status", "risk_level", "plan", "outcome", "n_cand", "bucket"],
     )
     hits = pd.DataFrame([(c[0], node) for c in CASES for node in c[7]], columns=["query_id", "node_id"])
 
@@ -63,12 +66,12 @@ def test_measures_count_every_question(judged: tuple[pd.DataFrame, pd.DataFrame]
     values = table[table["slice"] == "all"].set_index("measure")
     assert values["value"].to_dict() == pytest.approx(
         # "empty" asks for drugs while its answer is a gene; "limit" ended without a count; "text" has no plan.
-        {"good@500": 1 / 8, "good@50": 1 / 8, "median n_cand": 50.0, "target type": 6 / 8, "gold plan": 0.5}
+        {"good@500": 1 / 9, "good@50": 1 / 9, "median n_cand": 50.0, "target type": 7 / 9, "gold plan": 0.5}
     )
     assert values["n_queries"].to_dict() == {
-        "good@500": 8, "good@50": 8, "median n_cand": 5, "target type": 8, "gold plan": 2,
+        "good@500": 9, "good@50": 9, "median n_cand": 5, "target type": 9, "gold plan": 2,
     }  # fmt: skip
-    assert "| rules | all | 8 | 0.125 |" in plan_quality_markdown(table, split="val")
+    assert "| rules | all | 9 | 0.111 |" in plan_quality_markdown(table, split="val")
 
 
 @pytest.mark.parametrize(

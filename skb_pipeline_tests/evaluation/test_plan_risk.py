@@ -1,0 +1,50 @@
+import pandas as pd
+import pytest
+
+from skb_pipeline.evaluation.plan_risk import risk_markdown, risk_plot, risk_table
+
+ROWS = [
+    # risk level, executed, bucket, has_answer
+    ("normal", True, "1-10", True),
+    ("normal", True, "1-10", False),
+    ("normal", True, None, False),
+    ("normal", False, None, False),
+    ("aggressive", True, ">500", True),
+    ("no_trade", False, "1-10", False),  # whatever a fallback search found, no plan was executed
+]
+
+
+@pytest.fixture
+def table() -> pd.DataFrame:
+    columns = ["risk_level", "executed", "bucket", "has_answer"]
+    judged = pd.DataFrame(ROWS, columns=columns).assign(split="val")
+    return risk_table({"rules": judged, "openai": judged.iloc[4:]})
+
+
+def test_cells(table: pd.DataFrame) -> None:
+    rules = table[table["engine"] == "rules"].set_index(["risk_level", "bucket"])
+    assert rules["questions"].to_dict() == {
+        ("no_trade", "not executed"): 1,
+        ("normal", "1-10"): 2,
+        ("normal", "none"): 1,
+        ("normal", "not executed"): 1,
+        ("aggressive", ">500"): 1,
+    }
+    assert rules.loc[("normal", "1-10"), ["share", "with_answer"]].tolist() == [0.5, 0.5]
+    assert table.groupby(["engine", "risk_level"])["share"].sum().tolist() == pytest.approx([1.0] * 5)
+
+
+def test_shown(table: pd.DataFrame) -> None:
+    lines = risk_markdown(table, split="val").splitlines()
+    assert [line.split(" | ")[:3] for line in lines[2:]] == [
+        ["| openai", "no_trade", "1"],
+        ["| openai", "aggressive", "1"],
+        ["| rules", "no_trade", "1"],
+        ["| rules", "normal", "4"],
+        ["| rules", "aggressive", "1"],
+    ]
+    assert "2 (50%)" in lines[5]
+    image = risk_plot(table, split="val")
+    assert image.startswith(b"\x89PNG")
+    assert len(image) < 40_000
+    assert risk_plot(table, split="test").startswith(b"\x89PNG")  # a split without questions
