@@ -43,7 +43,8 @@ class Completion:
         finish_reason: ``stop``, ``length``, ``content_filter`` …; None where the server does not say.
         model: as the server names it.
         prompt_tokens, completion_tokens: as the server counts; None where it does not.
-        milliseconds: wall time, with retries and waiting between them.
+        milliseconds: wall time, with retries and waiting between them; of a cached reply that of the original call.
+        cached: no call was made for this request: the reply was kept from before, or given to an equal one.
     """
 
     text: str | None
@@ -53,6 +54,7 @@ class Completion:
     prompt_tokens: int | None
     completion_tokens: int | None
     milliseconds: float
+    cached: bool = False
 
 
 @dataclass(frozen=True)
