@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +44,12 @@ class BoltExecutor:
     ) -> None:
         self.driver, self.schema, self.database = driver, schema, database
         self.names = names or GraphNames.of(schema)
+
+    @cached_property
+    def n_nodes(self) -> int:
+        """Nodes of the graph, counted on the server once."""
+        (record,) = self._read(f"MATCH (n:{self.names.entity_label}) RETURN count(n) AS n", {}, None)
+        return int(record["n"])
 
     def execute(
         self, plan: Plan, bindings: Bindings, *, limit: int = 1000, timeout_s: float | None = None

@@ -1,24 +1,26 @@
 """The graph branch: plans linked, executed and rescored into hits, with an account of every question.
 
-A question whose plan cannot be executed (no plan, or stopped by a limit) is answered by the text-only fallback: a
-document search over the target types. Its hits are part of the graph ranking but take no part in a fusion.
+A ``doc_search`` plan is executed too, by a search of all documents of the target types. A question whose plan cannot be
+executed (no plan, or stopped by a limit) is answered by the text-only fallback: the same search with the question as
+text. Its hits are part of the graph ranking but take no part in a fusion.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from tqdm import tqdm
 
-from skb_pipeline.evaluation.plan_quality import bucket_of
+from skb_pipeline.evaluation.plan_quality import BUCKETS, bucket_of
+from skb_pipeline.graph import document_search
+from skb_pipeline.graph.document_search import DocumentQuery, search_documents
 from skb_pipeline.graph.linking import AnchorIndex
-from skb_pipeline.graph.memory import MemoryExecutor
 from skb_pipeline.graph.rescoring import Rescorer
 from skb_pipeline.graph.results import Bindings, GraphOutcome, GraphResult
 from skb_pipeline.planning.plan import Plan, ValidatedPlan
@@ -48,14 +50,25 @@ _TIMEOUT_S = 60.0
 """Far above what the row limit allows, so that the load of a machine hardly ever decides an outcome."""
 
 
+class PlanExecutor(Protocol):
+    """Executes plans over one graph: in memory, or on a server."""
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes, which no plan has more answers than."""
+
+    def execute(self, plan: Plan, bindings: Bindings, *, limit: int, timeout_s: float) -> GraphResult:
+        """Answers of a plan: at most ``limit``, within ``timeout_s`` seconds."""
+
+
 @dataclass(frozen=True)
 class Answered:
     """What the branch made of one question.
 
     Attributes:
         node_ids, scores: hits, best first (int64, float64).
-        result: the executed plan's own result before rescoring; None when nothing was executed.
-        bindings: linked nodes per anchor variable.
+        result: what the plan gave, or the limit that stopped it; None when nothing was executed. Its hits are cut.
+        bindings: linked nodes per anchor variable; of a ``doc_search`` there are none.
         fallback: the hits come from the text-only search.
     """
 
@@ -72,53 +85,87 @@ class GraphBranch:
     Args:
         executor: plans over the graph.
         anchors: links anchor texts to nodes and holds the documents' vectors.
-        candidate_types: types searched by the text-only fallback of a question without target types.
+        candidate_types: types searched for a question without target types.
         depth: hits kept per question; ``n_cand`` counts all.
     """
 
     def __init__(
-        self, executor: MemoryExecutor, anchors: AnchorIndex, *, candidate_types: Sequence[str], depth: int
+        self, executor: PlanExecutor, anchors: AnchorIndex, *, candidate_types: Sequence[str], depth: int
     ) -> None:
         self.executor, self.anchors = executor, anchors
-        self.candidate_types, self.depth = list(candidate_types), depth
+        self.candidate_types, self.depth = tuple(candidate_types), depth
         self._rescorer = Rescorer(anchors)
 
-    def answer(self, questions: Sequence[str], plans: Sequence[ValidatedPlan]) -> list[Answered]:
-        """Answer each question by its plan; linking and rescoring are done for all questions at once.
+    def answer(
+        self,
+        questions: Sequence[str],
+        plans: Sequence[ValidatedPlan],
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[Answered]:
+        """Answer each question by its plan.
 
-        Candidates are rescored before the cut at ``depth``, since plans with one anchor give them all one score.
+        Texts are encoded for all questions at once. Plans are executed one after the other, and of each no more than
+        ``depth`` hits are kept, so memory does not grow with what plans give.
+
+        Args:
+            questions: text [n].
+            plans: one per question.
+            progress: called some ten times with the number of plans with hops that were executed and of all of them.
         """
-        executed = [v.plan if v.plan is not None and v.plan.hops else None for v in plans]
-        bindings = self.anchors.link([plan.anchors if plan else [] for plan in executed])
-        results: dict[int, GraphResult] = {}
-        for i, plan in enumerate(tqdm(executed, desc="plans", unit=" plans", disable=None, leave=False)):
-            if plan is not None:
-                results[i] = self.executor.execute(
-                    plan, bindings[i], limit=max(1, self.executor.graph.n_nodes), timeout_s=_TIMEOUT_S
-                )
-        texts = [plan.target.relevance_text for plan in executed if plan is not None]
-        rescored = dict(zip(results, self._rescorer.rescore(list(results.values()), texts), strict=True))
-        return [
-            self._answered(question, validated.plan, results.get(i), rescored.get(i), bindings[i])
-            for i, (question, validated) in enumerate(zip(questions, plans, strict=True))
-        ]
+        usable = {i: v.plan for i, v in enumerate(plans) if v.plan is not None}
+        executed = self._execute({i: plan for i, plan in usable.items() if plan.hops}, progress)
+        searches = {i: self._plan_query(plan) for i, plan in usable.items() if not plan.hops}
+        of_plans = set(searches)
+        for i, question in enumerate(questions):
+            if i not in searches and (i not in executed or _stopped(executed[i][0])):
+                searches[i] = DocumentQuery(self._target_types(usable.get(i)), (question,))
+        results = search_documents(self.anchors, list(searches.values()), depth=self.depth)
+        found = dict(zip(searches, results, strict=True))
+        answers = []
+        for i in range(len(questions)):
+            result, bindings = executed.get(i, (found[i] if i in of_plans else None, {}))
+            hits = found[i] if i in found else executed[i][0]
+            answers.append(Answered(hits.node_ids, hits.scores, result, bindings, i in found and i not in of_plans))
+        return answers
 
-    def _answered(
-        self, question: str, plan: Plan | None, result: GraphResult | None, best: GraphResult | None, bound: Bindings
-    ) -> Answered:
-        fallback = best is None or best.outcome in (GraphOutcome.ROW_LIMIT, GraphOutcome.TIMEOUT)
-        if best is None or fallback:
-            best = self._search(question, plan.target.labels if plan is not None else [])
-        return Answered(best.node_ids[: self.depth], best.scores[: self.depth], result, bound, fallback)
+    def _execute(
+        self, plans: Mapping[int, Plan], progress: Callable[[int, int], None] | None
+    ) -> dict[int, tuple[GraphResult, Bindings]]:
+        """Results of plans with hops, rescored and then cut at ``depth``, with their bindings.
 
-    def _search(self, question: str, types: Sequence[str]) -> GraphResult:
-        """All documents of the types by their cosine with the question."""
-        table = self.anchors.documents
-        places = [table.slices[name] for name in (types or self.candidate_types) if name in table.slices]
-        ids = table.rows["node_id"].to_numpy()
-        found = np.concatenate([np.empty(0, np.int64), *(ids[place] for place in places)])
-        everything = GraphResult(found, np.zeros(len(found)), len(found), GraphOutcome.OK, "text", 0.0)
-        return self._rescorer.rescore([everything], [question])[0]
+        Rescoring comes first, since plans with one anchor may give all candidates one score.
+        """
+        bindings = self.anchors.link([plan.anchors for plan in plans.values()])
+        texts = self.anchors.embed([plan.target.relevance_text for plan in plans.values()])
+        results = {}
+        numbered = enumerate(zip(plans.items(), bindings, texts, strict=True), start=1)
+        told = max(1, len(plans) // 10)
+        for done, ((i, plan), bound, text) in tqdm(
+            numbered, total=len(plans), desc="plans", unit=" plans", disable=None, leave=False
+        ):
+            limit = max(self.depth, self.executor.n_nodes) if text.any() else self.depth
+            result = self.executor.execute(plan, bound, limit=limit, timeout_s=_TIMEOUT_S)
+            results[i] = self._cut(self._rescorer.add_cosines(result, text)), bound
+            if progress is not None and (done % told == 0 or done == len(plans)):
+                progress(done, len(plans))
+        return results
+
+    def _cut(self, result: GraphResult) -> GraphResult:
+        """A copy, so that the whole list is not kept alive by its beginning."""
+        return replace(result, node_ids=result.node_ids[: self.depth].copy(), scores=result.scores[: self.depth].copy())
+
+    def _plan_query(self, plan: Plan) -> DocumentQuery:
+        """What a plan without hops searches for: its anchor's text and, where it has one, its relevance text."""
+        texts = [*(anchor.text for anchor in plan.anchors), plan.target.relevance_text]
+        return DocumentQuery(self._target_types(plan), tuple(text for text in texts if text.strip()))
+
+    def _target_types(self, plan: Plan | None) -> tuple[str, ...]:
+        return tuple(plan.target.labels if plan is not None else ()) or self.candidate_types
+
+
+def _stopped(result: GraphResult) -> bool:
+    return result.outcome in (GraphOutcome.ROW_LIMIT, GraphOutcome.TIMEOUT)
 
 
 def outcomes_frame(
@@ -143,13 +190,20 @@ def outcomes_frame(
                 "outcome": result.outcome.value if result else "no_plan",
                 "route": result.route if result else "text",
                 "n_cand": result.n_cand if result else 0,
-                "bucket": bucket_of(result.n_cand) if result else None,
+                "bucket": _bucket(result) if result else None,
                 "touched_edges": result.touched_edges if result else None,
                 "milliseconds": result.milliseconds if result else 0.0,
                 "fallback": answer.fallback,
             }
         )
     return pd.DataFrame(rows, columns=OUTCOMES_SCHEMA.names).astype({"touched_edges": "Int64"})
+
+
+def _bucket(result: GraphResult) -> str | None:
+    """A document search counts as the widest, however many documents there are: it tells candidates from no others."""
+    if result.route == document_search.ROUTE and result.n_cand:
+        return BUCKETS[-1]
+    return bucket_of(result.n_cand)
 
 
 def links_of(bindings: Bindings, nodes: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:

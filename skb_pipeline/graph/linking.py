@@ -44,9 +44,10 @@ _ROWS_SCHEMA = pa.schema(
     [("node_type", pa.string()), ("node_id", pa.int64()), ("text", pa.string()), ("is_alias", pa.bool_())]
 )
 _DECIMALS = 6
-_MARGIN = 2e-5
+COSINE_MARGIN = 2e-5
 """More than float32 inner products of unit vectors are off, plus the rounding."""
-_BLOCK = 65_536
+BLOCK = 65_536
+"""Vectors that are turned into another precision at a time."""
 
 Link = tuple[np.ndarray, np.ndarray]
 """Node ids (int64) and cosines (float64), best first."""
@@ -230,11 +231,11 @@ class AnchorIndex:
         filled = np.any(queries != 0, axis=1) if queries.shape[1] else np.zeros(len(queries), dtype=bool)
         best = _best_cosines(vectors, queries)
         for query, has_vector, top in zip(queries, filled, best, strict=True):
-            if not has_vector or not len(ids) or top < least - _MARGIN:
+            if not has_vector or not len(ids) or top < least - COSINE_MARGIN:
                 yield np.empty(0, dtype=np.int64), np.empty(0)
                 continue
-            near = _rows_from(vectors, query, max(_floor(top, tau), least) - _MARGIN)
-            cosines = _exact_cosines(vectors[near], query)
+            near = _rows_from(vectors, query, max(_floor(top, tau), least) - COSINE_MARGIN)
+            cosines = exact_cosines(vectors, query, near)
             nodes, owner = np.unique(ids[near], return_inverse=True)
             value = np.full(len(nodes), -np.inf)
             np.maximum.at(value, owner, cosines)
@@ -261,8 +262,8 @@ def _floor(best: float, tau: float) -> float:
 def _best_cosines(vectors: np.ndarray, queries: np.ndarray) -> np.ndarray:
     """Highest cosine per query, float32 [q]; -inf without vectors."""
     best = np.full(len(queries), -np.inf, dtype=np.float32)
-    for start in range(0, len(vectors), _BLOCK):
-        block = vectors[start : start + _BLOCK].astype(np.float32, copy=False)
+    for start in range(0, len(vectors), BLOCK):
+        block = vectors[start : start + BLOCK].astype(np.float32, copy=False)
         for first in range(0, len(queries), 256):
             part = slice(first, first + 256)
             best[part] = np.maximum(best[part], (queries[part] @ block.T).max(axis=1))
@@ -272,12 +273,25 @@ def _best_cosines(vectors: np.ndarray, queries: np.ndarray) -> np.ndarray:
 def _rows_from(vectors: np.ndarray, query: np.ndarray, least: float) -> np.ndarray:
     """Rows with at least this cosine, ascending."""
     found = [
-        start + np.flatnonzero(vectors[start : start + _BLOCK].astype(np.float32, copy=False) @ query >= least)
-        for start in range(0, len(vectors), _BLOCK)
+        start + np.flatnonzero(vectors[start : start + BLOCK].astype(np.float32, copy=False) @ query >= least)
+        for start in range(0, len(vectors), BLOCK)
     ]
     return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
 
 
-def _exact_cosines(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
-    """Inner products in float64, rounded, each independent of the rows beside it."""
-    return np.round(np.einsum("ij,j->i", vectors.astype(np.float64), query.astype(np.float64)), _DECIMALS)
+def exact_cosines(vectors: np.ndarray, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Cosines of a query with chosen rows, in float64 and rounded to 1e-6; each is independent of the rows beside it.
+
+    Args:
+        vectors: float32 or float16 [n, dim], unit or zero rows (memory-mapped is fine).
+        query: float32 [dim], unit.
+        rows: integer [m], positions in ``vectors``.
+
+    Returns:
+        float64 [m].
+    """
+    cosines = np.empty(len(rows))
+    for start in range(0, len(rows), BLOCK):
+        block = vectors[rows[start : start + BLOCK]].astype(np.float64)
+        cosines[start : start + BLOCK] = np.einsum("ij,j->i", block, query.astype(np.float64))
+    return np.round(cosines, _DECIMALS)

@@ -43,6 +43,11 @@ class MemoryExecutor:
         self._traversal = Traversal(graph)
         self._lock = threading.Lock()
 
+    @property
+    def n_nodes(self) -> int:
+        """Nodes of the graph."""
+        return self.graph.n_nodes
+
     def execute(
         self,
         plan: Plan,

@@ -11,11 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from skb_pipeline.graph.linking import AnchorIndex
+from skb_pipeline.graph.linking import AnchorIndex, exact_cosines
 from skb_pipeline.graph.results import GraphResult
-from skb_pipeline.retrieval.dense import score_candidates
-
-_DECIMALS = 6
 
 
 @dataclass(frozen=True)
@@ -51,17 +48,24 @@ class Rescorer:
         vectors = self.index.embed([relevance_texts[i] for i in wanted])
         rescored = list(results)
         for i, query in zip(wanted, vectors, strict=True):
-            scores = results[i].scores + self.weight * self._cosines(results[i].node_ids, query)
-            order = np.lexsort((self.index.canonical[results[i].node_ids], -scores))
-            rescored[i] = replace(results[i], node_ids=results[i].node_ids[order], scores=scores[order])
+            rescored[i] = self.add_cosines(results[i], query)
         return rescored
+
+    def add_cosines(self, result: GraphResult, query: np.ndarray) -> GraphResult:
+        """:meth:`rescore` for one result and the vector of its relevance text (float32 [dim]; unit, or zero for none).
+
+        With it results can be rescored one after the other, as they may have all nodes each.
+        """
+        if not len(result.node_ids) or not query.any():
+            return result
+        scores = result.scores + self.weight * self._cosines(result.node_ids, query)
+        order = np.lexsort((self.index.canonical[result.node_ids], -scores))
+        return replace(result, node_ids=result.node_ids[order], scores=scores[order])
 
     def _cosines(self, node_ids: np.ndarray, query: np.ndarray) -> np.ndarray:
         """Cosine of a query with the document of each node, 0 where there is none."""
         row_of = self.index.documents.row_of
         rows = np.where(node_ids < len(row_of), row_of[np.minimum(node_ids, len(row_of) - 1)], -1)
         cosines = np.zeros(len(node_ids))
-        # In float64, so that the last bits of a product do not decide how it is rounded.
-        found = score_candidates(self.index.documents.vectors, query.astype(np.float64), rows[rows >= 0])
-        cosines[rows >= 0] = np.round(found, _DECIMALS)
+        cosines[rows >= 0] = exact_cosines(self.index.documents.vectors, query, rows[rows >= 0])
         return cosines

@@ -61,14 +61,22 @@ class Target(_Model):
     relevance_text: str = ""
 
 
+RetrievalMode = Literal["doc_search", "graph_filter_doc", "graph_expand", "graph_strict", "skip"]
+"""How a question is to be answered (GRASP, Stage 1, Amazon): by documents alone, by a filter with the rest of the
+question as text, from a node of the answers' own type, by a filter alone, or by text search outside the plan."""
+
+
 class Plan(_Model):
-    """One question's plan. ``model_dump(mode="json", by_alias=True)`` gives the JSON form."""
+    """One question's plan. ``model_dump(mode="json", by_alias=True)`` gives the JSON form.
+
+    ``retrieval_mode`` None asks for nothing but what anchors, hops and target say.
+    """
 
     anchors: list[Anchor] = Field(default_factory=list)
     hops: list[Hop] = Field(default_factory=list)
     target: Target = Target()
     risk_level: RiskLevel = RiskLevel.NORMAL
-    retrieval_mode: Literal["doc_search", "graph_filter_doc", "graph_expand", "graph_strict", "skip"] | None = None
+    retrieval_mode: RetrievalMode | None = None
 
 
 class PlanStatus(StrEnum):

@@ -36,6 +36,9 @@ MAX_ANCHORS = 12
 MAX_HOPS = 12
 """Far above any sensible plan; beyond it the join order alone would take an engine minutes."""
 
+GRAPH_MODES = ("graph_filter_doc", "graph_expand", "graph_strict")
+"""Retrieval modes that follow hops."""
+
 _SHOWN = 80
 """Characters of a foreign string that a reason repeats."""
 
@@ -107,7 +110,7 @@ def find_faults(plan: Plan, schema: GraphSchema) -> list[Dropped]:
         *_type_faults(plan),
         *_triple_faults(plan, schema),
         *_negation_faults(plan),
-        *_doc_search_faults(plan, schema),
+        *_mode_faults(plan, schema),
     ]
 
 
@@ -252,9 +255,30 @@ def _positive_at_target(plan: Plan) -> bool:
     return any(not hop.negated and TARGET in (hop.from_var, hop.to_var) for hop in plan.hops)
 
 
+def _mode_faults(plan: Plan, schema: GraphSchema) -> Iterable[Dropped]:
+    """A retrieval mode that does not fit the plan's shape."""
+    mode = plan.retrieval_mode
+    if mode == "doc_search":
+        yield from _doc_search_faults(plan, schema)
+    elif mode in GRAPH_MODES and not plan.hops:
+        yield Dropped(part="retrieval_mode", reason=f"{mode} needs a hop to the target; only doc_search has none")
+    elif mode == "graph_expand":
+        yield from _expand_faults(plan, schema)
+
+
+def _expand_faults(plan: Plan, schema: GraphSchema) -> Iterable[Dropped]:
+    labels, connected = target_labels(plan, schema), connected_variables(plan)
+    seeds = [anchor.label for anchor in plan.anchors if anchor.var in connected]
+    # Without labels, some hop has a fault of its own, and which types the target has is not known.
+    if labels and not set(seeds) & {*labels}:
+        reason = (
+            f"graph_expand starts from an anchor of the target's type ({' or '.join(map(repr, labels))}) that positive "
+            f"hops connect to the target; the anchors so connected have the types: {_listed(seeds) or 'none'}"
+        )
+        yield Dropped(part="retrieval_mode", reason=reason)
+
+
 def _doc_search_faults(plan: Plan, schema: GraphSchema) -> Iterable[Dropped]:
-    if plan.retrieval_mode != "doc_search":
-        return
     if plan.hops or len(plan.anchors) != 1 or plan.anchors[0].match_mode is not MatchMode.DOC:
         modes = [anchor.match_mode.value for anchor in plan.anchors]
         reason = (
@@ -270,7 +294,7 @@ def _doc_search_faults(plan: Plan, schema: GraphSchema) -> Iterable[Dropped]:
 
 
 def _reduce(plan: Plan) -> ValidatedPlan:
-    """Drop what is not connected to the target. The plan has no faults."""
+    """Drop what is not connected to the target and a text that must not rank. The plan has no faults."""
     anchors = {anchor.var for anchor in plan.anchors}
     connected, uses = connected_variables(plan), variable_uses(plan)
     dropped: list[Dropped] = []
@@ -294,9 +318,13 @@ def _reduce(plan: Plan) -> ValidatedPlan:
     if not anchors & connected:
         reason = "no anchor is connected to the target by positive hops (only doc_search goes without hops)"
         return _fallback([*dropped, Dropped(part="plan", reason=reason)], plan)
+    target = plan.target
+    if plan.retrieval_mode == "graph_strict" and target.relevance_text.strip():
+        dropped.append(Dropped(part="target.relevance_text", reason="graph_strict only filters; no text ranks"))
+        target = target.model_copy(update={"relevance_text": ""})
     if not dropped:
         return ValidatedPlan(status=PlanStatus.VALID, plan=plan)
-    reduced = plan.model_copy(update={"anchors": kept, "hops": hops})
+    reduced = plan.model_copy(update={"anchors": kept, "hops": hops, "target": target})
     return ValidatedPlan(status=PlanStatus.DEGRADED, plan=reduced, dropped=dropped)
 
 
