@@ -1,13 +1,24 @@
-"""CPU time of STaRK's document formats against a plain loop over nodes, in one process, on equal documents.
+"""CPU time of STaRK's document formats against two peers, in one process, on equal documents.
 
     python benchmarks/documents.py
     python benchmarks/documents.py --scale 0.1 --formats stark_prime
+    pip install --no-deps --target FOLDER stark-qa && python benchmarks/documents.py --peer FOLDER
 
-The graphs are invented; at scale 1 they have about the numbers of nodes and edges of STaRK's own. The plain way reads
-nodes and edges into pandas, puts neighbours of each node and relation into sets, and calls one function per node with
-``DataFrame.apply``. Both start from the SKB file and end with a frame of documents, which must be equal. Hashes of the
-documents, the same work for both, are left out. Times are CPU seconds of the whole process with all its threads. Before
-they are taken, both ways are run once on a tiny graph, so that imports and first allocations do not count.
+The graphs are invented; at scale 1 they have about the numbers of nodes and edges of STaRK's own. Every format is
+built without and with relations.
+
+The plain way reads nodes and edges into pandas, puts neighbours of each node and relation into sets, and calls one
+function per node with ``DataFrame.apply``. Both start from the SKB file and end with a frame of documents, which must
+be equal. Hashes of the documents, the same work for both, are left out.
+
+The package ``stark-qa``, where it is given or installed, opens its own files of the same graph and calls
+``get_doc_info`` node by node. With relations, where a call looks through all edges, it does so for a sample of the
+nodes spread evenly, and its seconds are scaled to all of them. Our documents are made with ``stark_compat`` then, and
+those of the sample must be equal. Opening the package's files, which parses all text, is told on its own: it is
+needed once, but never avoided.
+
+Times are CPU seconds of the whole process with all its threads. Before they are taken, everything is run once on a
+tiny graph, so that imports and first allocations do not count.
 """
 
 from __future__ import annotations
@@ -20,13 +31,19 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import partial
+from io import StringIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import duckdb
 import numpy as np
 import pandas as pd
+import stark_peer
 
+from skb_pipeline.datasets.sources.stark.layout import Flavour
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.datasets.stark_names import MAG_RELATIONS, PRIME_RELATIONS, PRIME_TYPES
 from skb_pipeline.skb.stark_documents import build_stark_documents
@@ -93,34 +110,81 @@ FIELDS: dict[str, dict[str, dict[str, str]]] = {
 VOCABULARY = np.array([f"word{i}" for i in range(4000)] + ["COVID-19", "pre- and post", "Interleukin-1", "5 x 3."])
 
 
+@dataclass(frozen=True)
+class Peer:
+    """The package ``stark-qa`` and how many nodes it is asked for when it names relations."""
+
+    package: Path
+    sample: int
+
+
 def main() -> None:
     """Build each graph, make its documents both ways, print times and ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=float, default=0.02)
     parser.add_argument("--formats", nargs="+", choices=list(NODES), default=list(NODES))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--peer", type=Path, help="folder with the package stark_qa; default: where it is installed")
+    parser.add_argument("--sample", type=int, default=100, help="nodes for stark_qa with relations")
     args = parser.parse_args()
-    print(f"{'':14}{'nodes':>9}{'edges':>10}{'plain':>9}{'ours':>9}{'ratio':>7}   CPU seconds")
+    package = stark_peer.find_package(args.peer)
+    peer = None if package is None else Peer(package, args.sample)
+    if peer is None:
+        print("stark-qa is not here: plain loop only")
     for name in args.formats:
-        compare(name, 0.0, args.seed)
-        n_nodes, n_edges, plain, ours = compare(name, args.scale, args.seed)
-        print(f"{name:14}{n_nodes:9,}{n_edges:10,}{plain:9.2f}{ours:9.2f}{plain / ours:7.1f}", flush=True)
-    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+        with redirect_stdout(StringIO()):
+            compare(name, 0.0, args.seed, peer)
+        compare(name, args.scale, args.seed, peer)
+    print(f"CPU seconds; load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 
-def compare(name: str, scale: float, seed: int) -> tuple[int, int, float, float]:
-    """Nodes, edges, and CPU seconds of the plain way and of ours, whose documents must be equal."""
+def compare(name: str, scale: float, seed: int, peer: Peer | None) -> None:
+    """Print CPU seconds of both peers and of ours, whose documents must be equal."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "skb.duckdb"
         with connect(file) as con:
             n_edges = fill_store(con, name, scale, np.random.default_rng(seed))
             con.execute("CHECKPOINT")
-        spec = make_spec(name)
+            ((n_nodes,),) = con.execute("SELECT count(*) FROM nodes").fetchall()
+        print(f"{name}: {n_nodes:,} nodes, {n_edges:,} edges")
         with connect(file, read_only=True) as con:
-            theirs, plain = timed(lambda: plain_documents(con, name))
-            (found, _), ours = timed(lambda: build_stark_documents(con, spec))
-    pd.testing.assert_frame_equal(found, theirs)
-    return len(found), n_edges, plain, ours
+            for relations in (False, True):
+                theirs, plain = timed(partial(plain_documents, con, name, relations))
+                (found, _), ours = timed(partial(build_stark_documents, con, make_spec(name, relations)))
+                pd.testing.assert_frame_equal(found, theirs)
+                tell(f"plain loop {plain:8.2f}", relations, plain, ours)
+            if peer is not None:
+                compare_with_package(con, name, peer, Path(folder))
+
+
+def compare_with_package(con: duckdb.DuckDBPyConnection, name: str, peer: Peer, folder: Path) -> None:
+    """Print CPU seconds of stark-qa and of ours."""
+    flavour = cast(Flavour, name.removeprefix("stark_"))
+    stark_peer.write_files(con, folder, flavour)
+    skb, opening = timed(lambda: stark_peer.open_peer(peer.package, folder, flavour))
+    for relations in (False, True):
+        (found, _), ours = timed(partial(build_stark_documents, con, make_spec(name, relations, compat=True)))
+        chosen = np.arange(len(found))
+        if relations:
+            chosen = np.unique(np.linspace(0, len(found) - 1, peer.sample).astype(np.int64))
+        theirs, seconds = timed(partial(stark_peer.documents, skb, chosen, relations))
+        unequal = np.flatnonzero(found["document"].to_numpy()[chosen] != np.array(theirs, dtype=object))
+        if len(unequal):
+            raise AssertionError(f"{name}: documents of {len(unequal)} nodes differ, such as {chosen[unequal[0]]}")
+        loop = seconds * len(found) / len(chosen)
+        how = f"scaled from {len(chosen)} nodes" if len(chosen) < len(found) else "all nodes"
+        tell(
+            f"stark-qa   {opening + loop:8.2f} = opening {opening:.2f} + {loop:.2f} ({how})",
+            relations,
+            opening + loop,
+            ours,
+        )
+
+
+def tell(what: str, relations: bool, theirs: float, ours: float) -> None:
+    """Print one comparison."""
+    kind = "with relations" if relations else "without relations"
+    print(f"  {kind:17}  ours {ours:6.2f}  {theirs / ours:7.1f} times: {what}", flush=True)
 
 
 def timed(call: Callable[[], T]) -> tuple[T, float]:
@@ -130,19 +194,19 @@ def timed(call: Callable[[], T]) -> tuple[T, float]:
     return result, time.process_time() - begin
 
 
-def make_spec(name: str) -> DatasetSpec:
-    """The spec of an invented dataset, documents with relations."""
+def make_spec(name: str, relations: bool, *, compat: bool = False) -> DatasetSpec:
+    """The spec of an invented dataset."""
     return DatasetSpec.model_validate(
         {
             "name": "bench",
             "description": "for the benchmark",
-            "source": {"adapter": "tables"},
+            "source": {"adapter": "tables", "args": {"stark_compat": compat}},
             "node_types": {
                 kind: {"fields": fields, "name_field": next(iter(fields)), "document": list(fields)}
                 for kind, fields in FIELDS[name].items()
             },
             "relations": [{"head": head, "name": relation, "tail": tail} for head, relation, tail in EDGES[name]],
-            "documents": {"format": name, "relations": True},
+            "documents": {"format": name, "relations": relations},
             "encoder": {"model": "unused"},
         }
     )
@@ -210,7 +274,7 @@ def invent(name: str, kind: str, rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
-def plain_documents(con: duckdb.DuckDBPyConnection, name: str) -> pd.DataFrame:
+def plain_documents(con: duckdb.DuckDBPyConnection, name: str, relations: bool) -> pd.DataFrame:
     """Documents node by node: adjacency in dictionaries of sets, ``DataFrame.apply`` with one function per node."""
     nodes = con.execute("SELECT node_id, external_id, node_type, name, fields FROM nodes ORDER BY canonical").df()
     nodes["info"] = nodes["fields"].map(json.loads)
@@ -218,7 +282,8 @@ def plain_documents(con: duckdb.DuckDBPyConnection, name: str) -> pd.DataFrame:
         row.node_id: {**row.info, "type": row.node_type, "title": row.name} for row in nodes.itertuples(index=False)
     }
     neighbours: Neighbours = defaultdict(set)
-    for edge in con.execute("SELECT head, relation, tail FROM edges").df().itertuples(index=False):
+    edges = con.execute("SELECT head, relation, tail FROM edges").df() if relations else pd.DataFrame()
+    for edge in edges.itertuples(index=False):
         neighbours[edge.head, edge.relation].add(edge.tail)
         neighbours[edge.tail, edge.relation].add(edge.head)
     render = {"stark_amazon": plain_amazon, "stark_mag": plain_mag, "stark_prime": plain_prime}[name]

@@ -23,6 +23,7 @@ from skb_pipeline.skb.stark_documents.prime import PrimeTexts
 from skb_pipeline.skb.stark_documents.style import Style, compact, compact_as_stark
 
 _BATCH = 4_000  # small enough that its columns stay in the cache
+_FETCHED = 5  # batches read by one statement, whose own cost counts where texts are short
 
 
 class _Renderer(Protocol):
@@ -58,16 +59,18 @@ def build_stark_documents(
     renderer = _renderer(con, spec.documents.format, style)
     ((end,),) = con.execute("SELECT coalesce(max(canonical) + 1, 0) FROM nodes").fetchall()
     frames = []
-    for begin in range(0, max(end, 1), batch):
+    for begin in range(0, max(end, 1), _FETCHED * batch):
         rows = con.sql(
             f"SELECT node_id, external_id, node_type, name, canonical, {renderer.columns} FROM nodes "
             "WHERE list_contains(?, node_type) AND canonical >= ? AND canonical < ?",
-            params=[spec.candidate_types, begin, begin + batch],
+            params=[spec.candidate_types, begin, begin + _FETCHED * batch],
         ).to_arrow_table()
         if (np.diff(np.asarray(rows["canonical"])) < 0).any():
             rows = rows.sort_by("canonical")
         frame = rows.select(["node_id", "external_id", "node_type", "name"]).to_pandas()
-        frame["document"] = renderer.texts(rows.combine_chunks()) if len(rows) else pd.Series(dtype=object)
+        rows = rows.combine_chunks()
+        parts = [renderer.texts(rows.slice(at, batch)) for at in range(0, len(rows), batch)]
+        frame["document"] = np.concatenate([np.empty(0, dtype=object), *parts])
         frames.append(frame)
     nodes = pd.concat(frames, ignore_index=True)
     if style.compact:

@@ -49,6 +49,8 @@ class AmazonTexts:
     def texts(self, rows: pa.Table) -> np.ndarray:
         """Texts of the rows of a batch, object [rows]."""
         is_product = np.asarray(pc.equal(rows["node_type"], "product"))
+        if is_product.all():
+            return self._products(rows.combine_chunks()).to_numpy(zero_copy_only=False)
         texts = np.empty(len(rows), dtype=object)
         others = rows.filter(pa.array(~is_product)).combine_chunks()
         products = rows.filter(pa.array(is_product)).combine_chunks()
@@ -69,9 +71,9 @@ class AmazonTexts:
             line("- brand: ", fields["brand"], "\n"),
             self._dimensions(pc.struct_field(fields["details"], "product_dimensions")),
             line("- description: ", _description(Lists.of(fields["description"])), "\n"),
-            self._features(Lists.of(fields["feature"])),
-            self._reviews(Lists.of(fields["review"])),
-            self._questions(Lists.of(fields["qa"])),
+            *self._features(Lists.of(fields["feature"])),
+            *self._reviews(Lists.of(fields["review"])),
+            *self._questions(Lists.of(fields["qa"])),
         ]
         if self._names is not None:
             parts.append(self._relations(np.asarray(rows["canonical"]), self._names.names))
@@ -86,7 +88,7 @@ class AmazonTexts:
         text = line("- dimensions: ", pc.replace_substring(sizes, " ; ", "\n- weight: "), "\n")
         return pc.if_else(two, text, pa.scalar(None, pa.string()))
 
-    def _features(self, features: Lists) -> pa.Array:
+    def _features(self, features: Lists) -> tuple[pa.Array, pa.Array]:
         """Features under their places; what names the ASIN is skipped."""
         # STaRK also skips a feature with a word such as "increasing".
         pattern = "asin" if self.style.compat else r"\basin\b"
@@ -95,17 +97,17 @@ class AmazonTexts:
         entries = features.with_values(line("#", numerals(features.places + 1), ": ", features.values, "\n"))
         return _section("features", features.lengths, entries.keep(np.asarray(kept)))
 
-    def _reviews(self, reviews: Lists) -> pa.Array:
+    def _reviews(self, reviews: Lists) -> tuple[pa.Array, pa.Array]:
         """Reviews by falling votes, and by place where votes are equal."""
         votes = pc.replace_substring(pc.struct_field(reviews.values, "vote"), ",", "")
         readable = pc.match_substring_regex(votes, r"^[+-]?[0-9]{1,18}$")
         self.counts["votes that are no number"] += pc.sum(pc.invert(readable)).as_py() or 0
         numbers = pc.if_else(readable, votes, "0").cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        entries = self._entries(reviews, ("summary", "summary: ", ""), ("reviewText", 'text: "', '"'))
+        entries = self._entries(reviews, ("summary", "summary: ", "\n"), ("reviewText", 'text: "', '"\n'))
         if numbers.any() or self.style.compat:
             order = self._order(reviews, numbers)
             entries = entries.with_values(entries.values.take(pa.array(order)))
-        return self._limited("reviews", reviews, entries)
+        return self._limited("reviews", entries)
 
     def _order(self, reviews: Lists, votes: np.ndarray) -> np.ndarray:
         if not self.style.compat:
@@ -115,30 +117,35 @@ class AmazonTexts:
         orders = [begin + np.argsort(-votes[begin:end]) for begin, end in bounds if begin < end]
         return np.concatenate([np.empty(0, dtype=np.int64), *orders])
 
-    def _questions(self, questions: Lists) -> pa.Array:
+    def _questions(self, questions: Lists) -> tuple[pa.Array, pa.Array]:
         """Questions in stored order."""
-        entries = self._entries(questions, ("question", 'question: "', '"'), ("answer", 'answer: "', '"'))
-        return self._limited("questions", questions, entries, "Q&A")
+        entries = self._entries(questions, ("question", 'question: "', '"\n'), ("answer", 'answer: "', '"\n'))
+        return self._limited("questions", entries, "Q&A")
 
     def _entries(self, items: Lists, first: tuple[str, str, str], second: tuple[str, str, str]) -> Lists:
         """Entries of two lines, each given by its key and the texts before and after it.
 
         STaRK writes ``nan`` for a missing value. Here its line is left out, and an entry without any line is null.
         """
-        lines = []
+        parts: list[pa.Array | str] = []
+        given_values = []
         for key, before, after in (first, second):
-            text = line(before, pc.struct_field(items.values, key), f"{after}\n")
-            lines.append(text.fill_null(f"{before}nan{after}\n") if self.style.compat else text)
-        both_missing = pc.and_(lines[0].is_null(), lines[1].is_null())
-        text = concat("#", numerals(items.places + 1), ":\n", *lines)
-        return items.with_values(pc.if_else(both_missing, pa.scalar(None, pa.string()), text))
+            values = pc.struct_field(items.values, key)
+            if self.style.compat:
+                values = values.fill_null("nan")
+            given_values.append(values.is_valid())
+            # Joining with the rest spares a copy of nearly all text.
+            parts += [line(before, values, after)] if values.null_count else [before, values, after]
+        text = concat("#", numerals(items.places + 1), ":\n", *parts)
+        some = pc.or_(*given_values)
+        return items.with_values(text if pc.all(some).as_py() else pc.if_else(some, text, pa.scalar(None, pa.string())))
 
-    def _limited(self, what: str, items: Lists, entries: Lists, title: str | None = None) -> pa.Array:
+    def _limited(self, what: str, entries: Lists, title: str | None = None) -> tuple[pa.Array, pa.Array]:
         # STaRK stops behind the entry whose number, counted from 0, is above the limit: two entries too late.
         limit = MAX_ENTRIES + 2 if self.style.compat else MAX_ENTRIES
         present = entries.keep(np.asarray(entries.values.is_valid()))
         self.counts[f"{what} beyond the limit"] += int(np.maximum(present.lengths - limit, 0).sum())
-        return _section(title or what, items.lengths, present.first(limit))
+        return _section(title or what, entries.lengths, present.first(limit))
 
     def _relations(self, positions: np.ndarray, names: pa.Array) -> pa.Array:
         found = {name: pairs.of(positions) for name, pairs in self._neighbours.items()}
@@ -160,7 +167,6 @@ def _description(items: Lists) -> pa.Array:
     return given(pc.utf8_trim(items.keep(np.asarray(items.values.is_valid())).joined(" "), " "))
 
 
-def _section(title: str, lengths: np.ndarray, entries: Lists) -> pa.Array:
-    """A heading and its entries; null where the stored list is empty."""
-    text = line(f"- {title}: \n", entries.joined())
-    return pc.if_else(pa.array(lengths > 0), text, pa.scalar(None, pa.string()))
+def _section(title: str, lengths: np.ndarray, entries: Lists) -> tuple[pa.Array, pa.Array]:
+    """A heading, null where the stored list is empty, and the entries below it."""
+    return pc.if_else(pa.array(lengths > 0), f"- {title}: \n", pa.scalar(None, pa.string())), entries.joined()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skb_pipeline.datasets.stark_names import MAG_RELATIONS, mag_relation
-from skb_pipeline.skb.stark_documents.columns import concat, given, line
+from skb_pipeline.skb.stark_documents.columns import concat, given, line, without
 from skb_pipeline.skb.stark_documents.graph import Neighbours, NodeNames, load_names, load_neighbours
 from skb_pipeline.skb.stark_documents.style import Style
 
@@ -67,12 +67,20 @@ class MagTexts:
         names = names.fill_null("Unknown")
         kinds = rows["node_type"].combine_chunks()
         is_paper = pc.equal(kinds, "paper")
-        papers = self._papers(names, fields, np.asarray(rows["canonical"]))
-        return pc.if_else(is_paper, papers, self._entities(kinds, names, fields)).to_numpy(zero_copy_only=False)
+        n_papers = pc.sum(is_paper).as_py()
+        if not n_papers:
+            texts = self._entities(kinds, names, fields)
+        else:
+            texts = self._papers(names, fields, np.asarray(rows["canonical"]))
+            if n_papers < len(rows):
+                texts = pc.if_else(is_paper, texts, self._entities(kinds, names, fields))
+        return texts.to_numpy(zero_copy_only=False)
 
     def _papers(self, names: pa.Array, fields: dict[str, pa.Array], positions: np.ndarray) -> pa.Array:
         """The first known of venue, journal and conferences is named."""
-        abstract = pc.utf8_rtrim(pc.replace_substring(fields["abstract"], "\r", ""), "\n")
+        abstract = without(fields["abstract"], "\r")
+        if pc.any(pc.ends_with(abstract, "\n")).as_py():
+            abstract = pc.utf8_rtrim(abstract, "\n")
         parts = [
             line(" - paper title: ", names, "\n"),
             line(" - abstract: ", abstract, "\n"),

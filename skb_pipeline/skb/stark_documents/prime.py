@@ -50,12 +50,10 @@ class PrimeTexts:
 
     def texts(self, rows: pa.Table) -> np.ndarray:
         """Texts of the rows of a batch, object [rows]."""
-        columns = (rows[name].to_pylist() for name in ("node_type", "name", "fields"))
+        node_types, names, fields = (rows[name].to_pylist() for name in ("node_type", "name", "fields"))
         texts = np.empty(len(rows), dtype=object)
-        texts[:] = [
-            _node(node_type, name, json.loads(fields), self.counts)
-            for node_type, name, fields in zip(*columns, strict=True)
-        ]
+        parsed = json.loads(f"[{','.join(fields)}]")  # one call costs less than one per node
+        texts[:] = [_node(*node, self.counts) for node in zip(node_types, names, parsed, strict=True)]
         if self.style.relations:
             texts += self._relations(np.asarray(rows["canonical"])).to_numpy(zero_copy_only=False)
         return texts
@@ -101,11 +99,14 @@ def _node(node_type: str, name: str, fields: dict[str, Any], counts: Counter[str
     if not isinstance(details, dict):
         counts["details are no object"] += 1
         return text
+    is_gene = node_type == _GENE
     lines = []
-    for key, value in _filled(details).items():
-        if key.startswith("_") or "_id" in key:
+    for key, value in details.items():
+        if value is None or value == "" or value == "nan" or key[:1] == "_" or "_id" in key:
             continue
-        if node_type == _GENE and key in _GLOSSES:
+        if isinstance(value, dict):
+            value = _filled(value)
+        if is_gene and key in _GLOSSES:
             lines.append(f"  - {key} ({_GLOSSES[key]}): {_gene_value(key, value, counts)}\n")
         else:
             lines.append(f"  - {key}: {value}\n")
@@ -113,7 +114,7 @@ def _node(node_type: str, name: str, fields: dict[str, Any], counts: Counter[str
 
 
 def _filled(details: dict[str, Any]) -> dict[str, Any]:
-    """Details without missing values, in objects within them too."""
+    """An object without missing values, in objects within it too."""
     return {
         key: _filled(value) if isinstance(value, dict) else value
         for key, value in details.items()
