@@ -4,50 +4,79 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
+from skb_pipeline.planning.engines.base import PlanRecord
 from skb_pipeline.planning.plan import Dropped, Plan, PlanStatus, ValidatedPlan
-from skb_pipeline.planning.rules import PlannedQuestion
 
 PLANS_SCHEMA = pa.schema(
     [
         ("query_id", pa.string()),
         ("engine", pa.string()),
         ("status", pa.string()),
+        ("cause", pa.string()),
         ("plan", pa.string()),
         ("dropped", pa.string()),
         ("risk_level", pa.string()),
-        ("outcome", pa.string()),
+        ("model", pa.string()),
+        ("prompt_hash", pa.string()),
+        ("raw_output", pa.string()),
+        ("attempts", pa.int64()),
+        ("finish_reason", pa.string()),
+        ("prompt_tokens", pa.int64()),
+        ("completion_tokens", pa.int64()),
         ("mentions", pa.string()),
         ("explanation", pa.string()),
         ("milliseconds", pa.float64()),
+        ("reused", pa.bool_()),
     ]
 )
-"""``plan`` (null for the text-only fallback), ``dropped``, ``mentions`` and ``explanation`` are JSON texts."""
-CONTENT = [name for name in PLANS_SCHEMA.names if name != "milliseconds"]
-"""Columns that make up a plan's content; times do not."""
+"""``plan`` (null for the text-only fallback), ``dropped``, ``mentions`` and ``explanation`` are JSON texts; ``cause``
+is a ``PlanCause``. What a column means: ``PlanRecord``."""
+COSTS = ["milliseconds", "reused", "prompt_tokens", "completion_tokens"]
+CONTENT = [name for name in PLANS_SCHEMA.names if name not in COSTS]
+"""Columns that make up a plan's content; what it cost does not."""
 
 
-def rules_plans_frame(query_ids: Sequence[str], planned: Sequence[PlannedQuestion]) -> pd.DataFrame:
-    """Rows of ``PLANS_SCHEMA`` for questions planned by rules."""
-    rows = [
-        {
-            "query_id": query_id,
-            "engine": "rules",
-            "status": p.validated.status.value,
-            "plan": plan_json(p.validated.plan),
-            "dropped": dropped_json(p.validated),
-            "risk_level": p.risk_level.value,
-            "outcome": p.outcome.value,
-            "mentions": json.dumps([m.text for m in p.mentions], ensure_ascii=False),
-            "explanation": json.dumps(list(p.explanation), ensure_ascii=False),
-            "milliseconds": p.milliseconds,
-        }
-        for query_id, p in zip(query_ids, planned, strict=True)
-    ]
-    return pd.DataFrame(rows, columns=PLANS_SCHEMA.names)
+def plans_frame(records: Sequence[PlanRecord]) -> pd.DataFrame:
+    """Rows of ``PLANS_SCHEMA``, in the order of ``records``.
+
+    Broken surrogate pairs, which a reply may hold but no file can, become U+FFFD.
+    """
+    frame = pd.DataFrame([_row(record) for record in records], columns=PLANS_SCHEMA.names)
+    return frame.astype({"prompt_tokens": "Int64", "completion_tokens": "Int64", "attempts": "int64", "reused": "bool"})
+
+
+def _row(record: PlanRecord) -> dict[str, Any]:
+    return {
+        "query_id": record.query_id,
+        "engine": record.engine,
+        "status": record.validated.status.value,
+        "cause": record.cause.value,
+        "plan": plan_json(record.validated.plan),
+        "dropped": dropped_json(record.validated),
+        "risk_level": record.risk_level.value,
+        "model": _storable(record.model),
+        "prompt_hash": record.prompt_hash,
+        "raw_output": _storable(record.raw_output),
+        "attempts": record.attempts,
+        "finish_reason": _storable(record.finish_reason),
+        "prompt_tokens": record.prompt_tokens,
+        "completion_tokens": record.completion_tokens,
+        "mentions": _storable(json.dumps(record.mentions, ensure_ascii=False)),
+        "explanation": _storable(json.dumps(record.explanation, ensure_ascii=False)),
+        "milliseconds": record.milliseconds,
+        "reused": record.reused,
+    }
+
+
+def _storable(text: str | None) -> str | None:
+    if text is None or text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def plan_json(plan: Plan | None) -> str | None:

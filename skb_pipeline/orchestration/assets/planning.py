@@ -4,14 +4,15 @@ import dagster as dg
 
 from skb_pipeline.orchestration.resources import WorkspaceParam
 from skb_pipeline.orchestration.steps import Step, StepConfig, pipeline_asset
-from skb_pipeline.planning.frames import CONTENT, PLANS_SCHEMA, rules_plans_frame
-from skb_pipeline.planning.rules import RulesPlanner
+from skb_pipeline.planning.engines.base import Question
+from skb_pipeline.planning.engines.by_rules import RulesEngine
+from skb_pipeline.planning.frames import CONTENT, PLANS_SCHEMA, plans_frame
 from skb_pipeline.storage.artifacts import Draft
 from skb_pipeline.storage.duck import connect, frame_hash
 from skb_pipeline.storage.frames import read_frame, write_frame
 from skb_pipeline.workspace import PLANS_FILE, QUERIES_FILE, SKB_FILE
 
-CODE_VERSION = "2"
+CODE_VERSION = "3"
 
 
 @pipeline_asset(
@@ -32,15 +33,14 @@ def plans_rules(
     def build(draft: Draft) -> None:
         queries = read_frame(step.input("questions/queries").file(QUERIES_FILE), ["query_id", "query"])
         with connect(step.input("skb/store").file(SKB_FILE), read_only=True) as con:
-            planned = RulesPlanner(con, step.spec).plan_all(queries["query"].tolist())
-        frame = rules_plans_frame(queries["query_id"].tolist(), planned)
+            frame = plans_frame(RulesEngine(con, step.spec).plan([Question(*row) for row in queries.values.tolist()]))
         write_frame(draft.path / PLANS_FILE, frame, PLANS_SCHEMA)
         draft.finish(
             frame_hash(frame[CONTENT]),
             {
                 "dagster/row_count": len(frame),
                 "status": frame["status"].value_counts().to_dict(),
-                "outcome": frame["outcome"].value_counts().to_dict(),
+                "cause": frame["cause"].value_counts().to_dict(),
                 "risk level": frame["risk_level"].value_counts().to_dict(),
                 "milliseconds median": round(float(frame["milliseconds"].median()), 2),
             },
