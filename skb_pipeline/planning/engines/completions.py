@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from skb_pipeline.datasets.spec import LanguageModelSpec
 from skb_pipeline.planning.engines.base import PlanCause
 
 
@@ -31,6 +32,11 @@ class ChatRequest:
     messages: tuple[Message, ...]
     sample: int = 0
     seconds: float = 120.0
+
+
+def temperature_and_seed(model: LanguageModelSpec, sample: int) -> tuple[float, int]:
+    """How the draw of this number is made (see :class:`ChatRequest`)."""
+    return model.temperature if sample == 0 else model.sample_temperature, model.seed + sample
 
 
 @dataclass(frozen=True)
