@@ -1,0 +1,1 @@
+"""Prompts for planners that are language models, and the guidance that they contain."""

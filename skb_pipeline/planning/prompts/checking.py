@@ -1,0 +1,86 @@
+"""Guidance checked against the SKB it is used for: what is not valid there or finds nothing is left out, with a reason.
+
+GRASP (Stage 1) takes an example only if executing its plan puts a right answer among the first ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from skb_pipeline.planning.plan import PlanStatus, ValidatedPlan
+from skb_pipeline.planning.prompts.guidance import Example, Guidance, Hint
+from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.planning.validation import validate
+
+TOP = 10
+"""First answers among which a right one has to be."""
+
+Run = Callable[[Sequence[ValidatedPlan]], Sequence[tuple[int, list[int]]]]
+"""Executes valid plans, ``doc_search`` among them: for each the number of answers (``n_cand``) and the node ids of the
+best (at least the first ten, where there are as many), best first."""
+
+
+@dataclass(frozen=True)
+class CheckedGuidance:
+    """Guidance to use, and an account of what is not in it.
+
+    Attributes:
+        kept: the guidance.
+        faults: (question of an example or path of a hint, why it was left out).
+        notes: what else there is to say, in sentences.
+    """
+
+    kept: Guidance
+    faults: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def check_examples(guidance: Guidance, schema: GraphSchema, run: Run) -> CheckedGuidance:
+    """Keep the hints and examples whose plans are valid as they stand, and of examples those that find something.
+
+    An example of ``skip`` is kept unseen, since there is nothing to execute.
+
+    Args:
+        guidance: such as comes with the package.
+        schema: of the SKB.
+        run: executes plans over the SKB; called once, with the plans of all valid examples.
+    """
+    faults: list[tuple[str, str]] = []
+    hints: list[Hint] = []
+    for hint in guidance.hints:
+        reason = _invalid(validate(hint.skeleton, schema))
+        if reason is None:
+            hints.append(hint)
+        else:
+            faults.append((hint.path, reason))
+    reasons = _example_faults(guidance.examples, schema, run)
+    faults += [(example.question, reasons[i]) for i, example in enumerate(guidance.examples) if i in reasons]
+    examples = tuple(example for i, example in enumerate(guidance.examples) if i not in reasons)
+    return CheckedGuidance(replace(guidance, hints=tuple(hints), examples=examples), tuple(faults))
+
+
+def _example_faults(examples: Sequence[Example], schema: GraphSchema, run: Run) -> dict[int, str]:
+    """Why examples are left out, by place."""
+    reasons: dict[int, str] = {}
+    runnable: dict[int, ValidatedPlan] = {}
+    for i, example in enumerate(examples):
+        checked = validate(example.plan, schema)
+        reason = _invalid(checked)
+        if reason is None:
+            runnable[i] = checked
+        elif example.plan.retrieval_mode != "skip":
+            reasons[i] = reason
+    results = run(list(runnable.values())) if runnable else []
+    for i, (n_cand, top) in zip(runnable, results, strict=True):
+        if not n_cand or not top:
+            reasons[i] = "its plan finds nothing in this SKB"
+    return dict(sorted(reasons.items()))
+
+
+def _invalid(checked: ValidatedPlan) -> str | None:
+    if checked.status is PlanStatus.VALID:
+        return None
+    return f"its plan is not valid here ({checked.status}): " + "; ".join(
+        f"{d.part}: {d.reason}" for d in checked.faults
+    )
