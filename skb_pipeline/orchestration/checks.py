@@ -1,11 +1,12 @@
 """Asset checks, one per dataset partition: structural truths block what follows, quality floors only warn."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import dagster as dg
 import pandas as pd
 
+from skb_pipeline.graph.comparison import compare_rankings
 from skb_pipeline.orchestration.assets.evaluation import SYSTEMS
 from skb_pipeline.orchestration.partitions import DATASETS
 from skb_pipeline.orchestration.resources import WorkspaceParam
@@ -18,6 +19,7 @@ from skb_pipeline.workspace import (
     DENSE_FOLDER,
     DOCUMENTS_FILE,
     METRICS_FILE,
+    OUTCOMES_FILE,
     QUERIES_FILE,
     RANKING_FILE,
     SKB_FILE,
@@ -26,13 +28,23 @@ from skb_pipeline.workspace import (
 Check = Callable[..., dg.AssetCheckResult]
 
 
-def _check(asset: str, *, blocking: bool, name: str | None = None) -> Callable[[Check], dg.AssetChecksDefinition]:
+def _check(
+    asset: str, *, blocking: bool, name: str | None = None, after: Sequence[str] = ()
+) -> Callable[[Check], dg.AssetChecksDefinition]:
+    """Declare a check of ``asset``; it also waits for the assets ``after``."""
+
     def declare(function: Check) -> dg.AssetChecksDefinition:
         with warnings.catch_warnings():
             # Partitions on checks are marked preview; without them a check would read every partition.
             warnings.simplefilter("ignore", dg.PreviewWarning)
             key = dg.AssetKey(asset.split("/"))
-            return dg.asset_check(asset=key, blocking=blocking, partitions_def=DATASETS, name=name)(function)
+            return dg.asset_check(
+                asset=key,
+                blocking=blocking,
+                partitions_def=DATASETS,
+                name=name,
+                additional_deps=[dg.AssetKey(other.split("/")) for other in after],
+            )(function)
 
     return declare
 
@@ -182,6 +194,27 @@ def _ranking_check(system: str) -> dg.AssetChecksDefinition:
     return keeps_the_ranking_contract
 
 
+@_check("ranking/graph_neo4j", blocking=False, after=["ranking/graph"])
+def equals_the_ranking_in_memory(
+    context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam
+) -> dg.AssetCheckResult:
+    """Neo4j and memory give the same hits, ranks and scores, but for plans that a limit stopped in one of them."""
+    store, dataset = workspace.store, context.partition_key
+    server, memory = (store.current(dataset, f"ranking/{name}") for name in ("graph_neo4j", "graph"))
+    if server is None or memory is None:
+        missing = "ranking/graph_neo4j" if server is None else "ranking/graph"
+        return dg.AssetCheckResult(passed=True, metadata={"not compared": f"{missing} was not made"})
+    made_with, other = ({**a.manifest["inputs"], "code": a.manifest["code_version"], "settings": a.manifest["config"]}
+                        for a in (server, memory))  # fmt: skip
+    stale = sorted(key for key in made_with.keys() & other.keys() if made_with[key] != other[key])
+    if stale:
+        note = f"the two rankings were made from different versions of {', '.join(stale)}"
+        return dg.AssetCheckResult(passed=True, metadata={"not compared": note})
+    files = [a.file(name) for a in (server, memory) for name in (RANKING_FILE, OUTCOMES_FILE)]
+    counts = compare_rankings(*map(read_frame, files))
+    return dg.AssetCheckResult(passed=not counts["differing queries"], metadata=plain(counts))
+
+
 @_check("evaluation/metrics", blocking=False)
 def branches_find_something(context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam) -> dg.AssetCheckResult:
     """Every system has Recall@20 above zero on test; a zero usually means that ids or texts do not meet."""
@@ -201,5 +234,6 @@ ALL = [
     questions_can_be_trusted,
     dense_index_is_complete,
     *[_ranking_check(system) for system in SYSTEMS],
+    equals_the_ranking_in_memory,
     branches_find_something,
 ]

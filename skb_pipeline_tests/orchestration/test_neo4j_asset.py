@@ -1,4 +1,4 @@
-"""The asset ``graph/neo4j`` and the commands: skipped without a server, reused while the server still has it."""
+"""The assets that need Neo4j, and the commands: skipped without a server, reused while the server has the data."""
 
 import gc
 import json
@@ -9,18 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
 from skb_pipeline.cli import cli
+from skb_pipeline.definitions import build_defs
 from skb_pipeline.graph import neo4j_versions as versions
+from skb_pipeline.orchestration.partitions import register_datasets
 from skb_pipeline.orchestration.running import RunFailedError, StageOutcome, materialise
-from skb_pipeline.workspace import Workspace
+from skb_pipeline.storage.frames import read_frame
+from skb_pipeline.workspace import OUTCOMES_FILE, RANKING_FILE, Workspace
 from skb_pipeline_tests.bolt_loader import clear
 from skb_pipeline_tests.bolt_server import BoltServer
 
 SECRET = "sk-TEST-123"
 KEY = dg.AssetKey(["graph", "neo4j"])
+RANKING = dg.AssetKey(["ranking", "graph_neo4j"])
 
 
 @pytest.fixture
@@ -63,6 +68,127 @@ def test_without_an_address_it_is_skipped_with_a_reason(home: Path) -> None:
         assert observation.partition == "mini"
         assert observation.metadata["skipped"].value == "NEO4J_URI is not set"
         assert not instance.fetch_materializations(KEY, limit=5).records
+
+
+def run_alone(*keys: dg.AssetKey, raise_on_error: bool = True, force: bool = False) -> dg.ExecuteInProcessResult:
+    """Run just these assets of the dataset, with their checks."""
+    config = {"ops": {"__".join(key.path): {"config": {"force": True}} for key in keys}} if force else {}
+    with dg.DagsterInstance.get() as instance:
+        return (
+            build_defs()
+            .resolve_job_def("materialise")
+            .execute_in_process(
+                instance=instance,
+                partition_key="mini",
+                asset_selection=list(keys),
+                run_config=config,
+                raise_on_error=raise_on_error,
+            )
+        )
+
+
+def test_without_an_address_the_ranking_below_is_skipped_with_the_same_reason(home: Path) -> None:
+    register()
+    for selected in ((KEY, RANKING), (RANKING,)):
+        result = run_alone(*selected)
+        assert result.success
+        assert not result.get_asset_materialization_events()
+    with dg.DagsterInstance.get() as instance:
+        # Once when the asset above it ended without a result, once when it ran by itself.
+        observed = instance.fetch_observations(RANKING, limit=5).records
+        told = [o.asset_observation for o in observed if o.asset_observation is not None]
+        assert [(o.metadata["skipped"].value, o.partition) for o in told] == [("NEO4J_URI is not set", "mini")] * 2
+        assert not instance.fetch_materializations(RANKING, limit=5).records
+
+
+def register() -> None:
+    with dg.DagsterInstance.get() as instance:
+        register_datasets(instance, ["mini"])
+
+
+def failure_of(result: dg.ExecuteInProcessResult) -> str:
+    """What the one failed step of a run says."""
+    assert not result.success
+    (event,) = [e for e in result.all_events if e.event_type_value == "STEP_FAILURE"]
+    error = event.step_failure_data.error
+    while error is not None and error.cause is not None:
+        error = error.cause
+    return error.message if error else ""
+
+
+def check_of(result: dg.ExecuteInProcessResult) -> tuple[bool, dict[str, Any]]:
+    """The equality check's verdict and its metadata."""
+    (check,) = [c for c in result.get_asset_check_evaluations() if c.check_name == "equals_the_ranking_in_memory"]
+    return check.passed, {name: value.value for name, value in check.metadata.items()}
+
+
+@pytest.mark.slow
+def test_the_ranking_over_bolt_equals_the_one_in_memory(server: BoltServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    materialise("mini", to="ranking/graph")
+    outcomes = {o.asset: o for o in materialise("mini", to="ranking/graph_neo4j")}
+    made = outcomes["ranking/graph_neo4j"].metadata
+    store = Workspace().store
+    over_bolt, in_memory = (store.require("mini", f"ranking/{name}") for name in ("graph_neo4j", "graph"))
+    # The content hash has no times and no routes in it, so the two are one version.
+    assert over_bolt.data_version == in_memory.data_version
+    assert (made["outcomes"], made["depth"]) == (in_memory.metadata["outcomes"], in_memory.metadata["depth"])
+    assert made["outcomes"]["ok"] > 20
+    assert {*made["routes"]} <= {"cypher", "documents", "text"}
+    rankings = [read_frame(artifact.file(RANKING_FILE)) for artifact in (over_bolt, in_memory)]
+    pd.testing.assert_frame_equal(*rankings)
+    accounts = [
+        read_frame(artifact.file(OUTCOMES_FILE)).drop(columns=["route", "milliseconds", "touched_edges"])
+        for artifact in (over_bolt, in_memory)
+    ]
+    pd.testing.assert_frame_equal(*accounts)
+
+    with monkeypatch.context() as patch:
+        patch.setenv("NEO4J_URI", "bolt://127.0.0.1:1")
+        # Nothing changed: no server is asked.
+        alone = run_alone(RANKING)
+        (event,) = alone.get_asset_materialization_events()
+        assert event.materialization.metadata["reused"].value is True
+        assert check_of(alone) == (
+            True,
+            {
+                "queries compared": len(accounts[0]),
+                "stopped by a limit": 0,
+                "queries in one only": 0,
+                "differing queries": 0,
+            },
+        )
+        failed = run_alone(RANKING, raise_on_error=False, force=True)
+        assert "Neo4j at bolt://127.0.0.1:1, database 'kb' cannot be reached" in failure_of(failed)
+
+    # A ranking of the server that is not that of memory is found out.
+    ranking = rankings[0].copy()
+    ranking.loc[ranking["query_id"] == ranking["query_id"].iloc[0], "score"] += 1e-4
+    ranking.to_parquet(over_bolt.file(RANKING_FILE))
+    passed, counts = check_of(run_alone(RANKING))
+    assert not passed
+    assert counts["differing queries"] == 1
+
+    # A graph that was loaded from other data is refused before any plan runs.
+    with server.driver.session(database=server.database) as session:
+        versions.remove_dataset(session, "mini")
+    refused = run_alone(RANKING, raise_on_error=False, force=True)
+    assert "Neo4j holds no version of 'mini'" in failure_of(refused)
+
+
+def test_the_check_has_nothing_to_compare_before_the_server_was_used(home: Path) -> None:
+    register()
+    key = dg.AssetCheckKey(RANKING, "equals_the_ranking_in_memory")
+    with dg.DagsterInstance.get() as instance:
+        defs = build_defs()
+        # Dagster takes a partition key only where an asset is selected too.
+        selection = dg.AssetSelection.checks(key) | dg.AssetSelection.assets(["catalog", "snapshot"])
+        job = dg.define_asset_job("checks", selection=selection)
+        result = (
+            dg.Definitions.merge(defs, dg.Definitions(jobs=[job]))
+            .resolve_job_def("checks")
+            .execute_in_process(instance=instance, partition_key="mini")
+        )
+    assert check_of(result) == (True, {"not compared": "ranking/graph_neo4j was not made"})
 
 
 def test_without_an_address_the_commands_say_so(home: Path) -> None:

@@ -29,14 +29,8 @@ def neo4j(
     The result is a manifest: where the graph is, under which label, what its labels and relationship types are
     called, and how many there are. A run counts on the server whether they are still there.
     """
-    settings = Neo4jSettings.from_environment()
+    settings = settings_or_skip(context)
     if settings is None:
-        context.log.info(f"graph/neo4j skipped: {SKIPPED}")
-        context.log_event(
-            dg.AssetObservation(
-                asset_key=context.asset_key, partition=context.partition_key, metadata={"skipped": SKIPPED}
-            )
-        )
         return
     step = Step(
         context, workspace, config, code_version=CODE_VERSION, inputs=["skb/store"],
@@ -76,3 +70,21 @@ def neo4j(
             )
 
         yield step.run(build, holds=holds)
+
+
+def settings_or_skip(context: dg.AssetExecutionContext) -> Neo4jSettings | None:
+    """The server's settings; without them an observation says why this asset ends without a result.
+
+    Assets below it that the run has selected are told the same, since Dagster does not start them then.
+    """
+    settings = Neo4jSettings.from_environment()
+    if settings is not None:
+        return settings
+    layer = context.job_def.asset_layer
+    below = sorted(layer.get(context.asset_key).child_keys & layer.selected_asset_keys)
+    for key in (context.asset_key, *below):
+        context.log.info(f"{'/'.join(key.path)} skipped: {SKIPPED}")
+        context.log_event(
+            dg.AssetObservation(asset_key=key, partition=context.partition_key, metadata={"skipped": SKIPPED})
+        )
+    return None

@@ -1,17 +1,22 @@
 """Stage ``ranking``: each branch's hits for every question."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import dagster as dg
 import numpy as np
 import pandas as pd
 
 from skb_pipeline.fusion.rrf import static_rrf
-from skb_pipeline.graph.branch import OUTCOMES_SCHEMA, branch_hits, outcomes_frame
+from skb_pipeline.graph.branch import OUTCOMES_SCHEMA, GraphBranch, branch_hits, outcomes_frame
+from skb_pipeline.graph.linking import AnchorIndex
+from skb_pipeline.graph.neo4j_connection import open_driver
+from skb_pipeline.graph.neo4j_versions import open_executor
 from skb_pipeline.orchestration import types
+from skb_pipeline.orchestration.assets.neo4j import settings_or_skip
 from skb_pipeline.orchestration.resources import WorkspaceParam
 from skb_pipeline.orchestration.steps import Step, StepConfig, pipeline_asset
 from skb_pipeline.planning.frames import validated_plans
+from skb_pipeline.planning.schema import GraphSchema
 from skb_pipeline.retrieval.dense import DenseIndex
 from skb_pipeline.retrieval.embedding import embed_texts
 from skb_pipeline.retrieval.lexical import BM25Index
@@ -21,6 +26,7 @@ from skb_pipeline.storage.artifacts import Artifact, Draft, stable_hash
 from skb_pipeline.storage.duck import connect, content_hash, frame_hash
 from skb_pipeline.storage.frames import read_frame, write_frame
 from skb_pipeline.workspace import (
+    ANCHORS_FOLDER,
     BM25_FOLDER,
     DENSE_FOLDER,
     OUTCOMES_FILE,
@@ -28,9 +34,12 @@ from skb_pipeline.workspace import (
     QUERIES_FILE,
     RANKING_FILE,
     SKB_FILE,
+    skb_of,
 )
 
 CODE_VERSION = "1"
+GRAPH_CODE_VERSION = "2"
+GRAPH_SECTIONS = ("retrieval", "relations", "candidates", "linking")
 
 
 @pipeline_asset(
@@ -127,10 +136,13 @@ def ranking_hash(step: Step, frame: pd.DataFrame) -> str:
         )
 
 
+PLANS = "planning/plans_rules"
+
+
 @pipeline_asset(
     "ranking/graph",
-    deps=["planning/plans_rules", "graph/anchors", "graph/csr", "questions/queries", "skb/store"],
-    code_version=CODE_VERSION,
+    deps=[PLANS, "graph/anchors", "graph/csr", "questions/queries", "skb/store"],
+    code_version=GRAPH_CODE_VERSION,
     kinds={"parquet"},
 )
 def graph(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig) -> dg.MaterializeResult:
@@ -140,34 +152,85 @@ def graph(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: 
     each question (links, number of candidates, time) stands in `outcomes.parquet`.
     """
     step = Step(
-        context, workspace, config, code_version=CODE_VERSION,
-        inputs=["planning/plans_rules", "graph/anchors", "graph/csr", "questions/queries", "skb/store"],
-        sections=["retrieval", "relations", "candidates", "linking"],
+        context, workspace, config, code_version=GRAPH_CODE_VERSION,
+        inputs=[PLANS, "graph/anchors", "graph/csr", "questions/queries", "skb/store"], sections=GRAPH_SECTIONS,
     )  # fmt: skip
 
     def build(draft: Draft) -> None:
-        plans = read_frame(step.input("planning/plans_rules").file(PLANS_FILE))
-        queries = read_frame(step.input("questions/queries").file(QUERIES_FILE), ["query_id", "query"])
-        query_ids = queries["query_id"].tolist()
-        plans = plans.set_index("query_id").loc[query_ids].reset_index()
-        answers = workspace.open_graph_branch(step.spec).answer(queries["query"].tolist(), validated_plans(plans))
-        with connect(step.input("skb/store").file(SKB_FILE), read_only=True) as con:
-            outcomes = outcomes_frame(query_ids, plans, answers, node_table(con))
-        write_frame(draft.path / OUTCOMES_FILE, outcomes, OUTCOMES_SCHEMA)
-        executed = outcomes[~outcomes["fallback"]]
-        draft.metadata = {
-            "outcomes": outcomes["outcome"].value_counts().to_dict(),
-            "routes": outcomes["route"].value_counts().to_dict(),
-            "n_cand median": float(executed["n_cand"].median()) if len(executed) else 0.0,
-            "plan milliseconds p95": round(float(executed["milliseconds"].quantile(0.95)), 2) if len(executed) else 0.0,
-        }
-        store_ranking(step, draft, query_ids, branch_hits(answers), _canonical(step))
-        # What follows also reads the outcomes, so they count; times do not.
-        content = outcomes.drop(columns=["milliseconds", "touched_edges", "route"])
-        draft.data_version = stable_hash([draft.data_version, frame_hash(content)])
+        rank_by_plans(step, draft, workspace.open_graph_branch(step.spec))
 
-    # A plan that ran out of time on a busy machine is tried again.
-    return step.run(build, holds=lambda made: "timeout" not in made.metadata["outcomes"])
+    return step.run(build, holds=_no_timeouts)
+
+
+@pipeline_asset(
+    "ranking/graph_neo4j",
+    deps=[PLANS, "graph/anchors", "graph/neo4j", "questions/queries", "skb/store"],
+    code_version=GRAPH_CODE_VERSION,
+    kinds={"parquet", "neo4j"},
+    automatic=False,
+    optional=True,
+)
+def graph_neo4j(
+    context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig
+) -> Iterator[dg.MaterializeResult]:
+    """The ranking `graph` once more, with the same plans executed on the Neo4j server; skipped without `NEO4J_URI`.
+
+    Linking, rescoring and what is stored are the same, so the two rankings must be equal.
+    """
+    settings = settings_or_skip(context)
+    if settings is None:
+        return
+    step = Step(
+        context, workspace, config, code_version=GRAPH_CODE_VERSION,
+        inputs=[PLANS, "graph/anchors", "graph/neo4j", "questions/queries", "skb/store"], sections=GRAPH_SECTIONS,
+    )  # fmt: skip
+
+    def build(draft: Draft) -> None:
+        encoder, cache = workspace.open_encoder(step.spec)
+        anchors = AnchorIndex.load(step.input("graph/anchors").file(ANCHORS_FOLDER), cache, encoder)
+        with open_driver(settings) as driver:
+            executor = open_executor(
+                driver, GraphSchema.from_spec(step.spec), step.dataset, database=settings.database,
+                data=skb_of(step.input("skb/store")),
+            )  # fmt: skip
+            branch = GraphBranch(
+                executor, anchors, candidate_types=step.spec.candidate_types, depth=step.spec.retrieval.depth
+            )
+            rank_by_plans(step, draft, branch)
+
+    yield step.run(build, holds=_no_timeouts)
+
+
+def rank_by_plans(step: Step, draft: Draft, branch: GraphBranch) -> None:
+    """Answer all questions of the step's inputs with a branch, and finish the draft with ranking and outcomes."""
+    plans = read_frame(step.input(PLANS).file(PLANS_FILE))
+    queries = read_frame(step.input("questions/queries").file(QUERIES_FILE), ["query_id", "query"])
+    query_ids = queries["query_id"].tolist()
+    plans = plans.set_index("query_id").loc[query_ids].reset_index()
+    answers = branch.answer(
+        queries["query"].tolist(),
+        validated_plans(plans),
+        progress=lambda done, total: step.context.log.info(f"{done} of {total} plans executed"),
+    )
+    with connect(step.input("skb/store").file(SKB_FILE), read_only=True) as con:
+        outcomes = outcomes_frame(query_ids, plans, answers, node_table(con))
+    write_frame(draft.path / OUTCOMES_FILE, outcomes, OUTCOMES_SCHEMA)
+    executed = outcomes[~outcomes["fallback"]]
+    draft.metadata = {
+        "outcomes": outcomes["outcome"].value_counts().to_dict(),
+        "routes": outcomes["route"].value_counts().to_dict(),
+        "n_cand median": float(executed["n_cand"].median()) if len(executed) else 0.0,
+        "plan milliseconds p95": round(float(executed["milliseconds"].quantile(0.95)), 2) if len(executed) else 0.0,
+    }
+    store_ranking(step, draft, query_ids, branch_hits(answers), _canonical(step))
+    # What follows also reads the outcomes, so they count; times and the way a plan went do not.
+    content = outcomes.drop(columns=["milliseconds", "touched_edges", "route"])
+    draft.data_version = stable_hash([draft.data_version, frame_hash(content)])
+
+
+def _no_timeouts(made: Artifact) -> bool:
+    """A plan that ran out of time on a busy machine is tried again."""
+    return "timeout" not in made.metadata["outcomes"]
 
 
 @pipeline_asset(
