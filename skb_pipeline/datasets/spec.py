@@ -171,6 +171,9 @@ class EncoderSpec(_Model):
     batch_size: int = Field(default=32, ge=1)
     query_prefix: str = ""
     document_prefix: str = ""
+    pooling: Literal["mean", "cls", "last_token"] | None = None
+    """How a text's vector comes from those of its tokens, in the last layer; null: as the model's files say, and where
+    they say nothing, as sentence-transformers takes it (mean; for causal models the last token)."""
 
 
 class Phrasing(_Model):

@@ -24,6 +24,7 @@ from skb_pipeline.storage.artifacts import stable_hash
 
 Role = Literal["document", "query"]
 
+_POOLING_MODES = {"mean": "mean", "cls": "cls", "last_token": "lasttoken"}
 _NOT_WEIGHTS = {".md", ".py", ".png", ".gitattributes"}
 
 
@@ -105,7 +106,7 @@ def model_fingerprint(spec: EncoderSpec, known_hashes: Path | None = None) -> di
 
     A folder or package is identified by the hash of its files, a hub model by id and revision. The dimension is not in
     it: it follows from the model, and indexes and caches record it themselves. Neither is the batch size, which
-    changes no more than last bits.
+    changes no more than last bits. The pooling is in it where the spec gives one; otherwise it follows from the model.
 
     Args:
         spec: the encoder.
@@ -117,7 +118,8 @@ def model_fingerprint(spec: EncoderSpec, known_hashes: Path | None = None) -> di
         if source.folder is not None
         else {"model": source.hub_id, "revision": source.revision}
     )
-    return {**identity, "max_length": spec.max_length, "normalised": True}
+    pooling = {} if spec.pooling is None else {"pooling": spec.pooling}
+    return {**identity, "max_length": spec.max_length, "normalised": True, **pooling}
 
 
 def batch_positions(texts: Sequence[str], batch_size: int) -> list[list[int]]:
@@ -224,8 +226,24 @@ class Encoder:
             raise EncoderError(
                 f"max_length {self.spec.max_length} is more than the {positions} positions of {self.spec.model!r}"
             )
+        if self.spec.pooling is not None:
+            _set_pooling(model, self.spec)
         model.max_seq_length = self.spec.max_length
         return model
+
+
+def _set_pooling(model: Any, spec: EncoderSpec) -> None:
+    """Pool as the spec says, whatever the model's files say. Later layers of the model stay.
+
+    First and last tokens are those that are no padding, on either side: a text's vector does not depend on its batch.
+    """
+    # By name, since the module that holds the class has moved between versions, and so has the attribute below.
+    places = [place for place, module in enumerate(model) if type(module).__name__ == "Pooling"]
+    if len(places) != 1:
+        raise EncoderError(f"pooling {spec.pooling!r} cannot be set: {spec.model!r} has {len(places)} pooling layers")
+    old = model[places[0]]
+    dimension = old.embedding_dimension if hasattr(old, "embedding_dimension") else old.word_embedding_dimension
+    model[places[0]] = type(old)(dimension, pooling_mode=_POOLING_MODES[str(spec.pooling)])
 
 
 def _unit_rows(vectors: np.ndarray, keys: Sequence[object]) -> np.ndarray:

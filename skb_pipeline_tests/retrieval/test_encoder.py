@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -112,6 +113,91 @@ def test_models_that_cannot_be_found_are_named(model, message) -> None:
 def test_fingerprint_of_a_hub_model_is_id_and_revision() -> None:
     one = model_fingerprint(EncoderSpec(model="owner/model", revision="abc"))
     assert one == {"model": "owner/model", "revision": "abc", "max_length": 256, "normalised": True}
+
+
+def test_fingerprint_names_the_pooling_only_where_the_spec_does() -> None:
+    spec = EncoderSpec(model="owner/model", revision="abc")
+    named = model_fingerprint(spec.model_copy(update={"pooling": "cls"}))
+    assert named == {**model_fingerprint(spec), "pooling": "cls"}
+
+
+@pytest.fixture(scope="module")
+def tiny_models(tmp_path_factory) -> dict[str, Path]:
+    """Folders of a plain BERT and a plain Qwen3, of two layers, random; the Qwen3 pads on the left."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "heart", "attack", "of", "the", "old", "cat"]
+    sizes = {"vocab_size": len(words), "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    torch.manual_seed(3)
+    built = {
+        "bert": (BertModel(BertConfig(**sizes, intermediate_size=32)), "[CLS] $A [SEP]", "right"),
+        "qwen": (
+            Qwen3ForCausalLM(Qwen3Config(**sizes, intermediate_size=32, head_dim=8, num_key_value_heads=2)),
+            "$A [SEP]", "left",
+        ),
+    }  # fmt: skip
+    folders = {}
+    for name, (model, template, side) in built.items():
+        tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=template, special_tokens=[(word, words.index(word)) for word in ("[CLS]", "[SEP]")]
+        )
+        folders[name] = tmp_path_factory.mktemp(name)
+        model.save_pretrained(folders[name])
+        PreTrainedTokenizerFast(
+            tokenizer_object=tokenizer, padding_side=side, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
+            sep_token="[SEP]", model_input_names=["input_ids", "attention_mask"],
+        ).save_pretrained(folders[name])  # fmt: skip
+    return folders
+
+
+def last_layer(folder: Path, text: str) -> np.ndarray:
+    """Hidden states of the tokens of a text that stands alone, float32 [tokens, dim]."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    with torch.no_grad():
+        return AutoModel.from_pretrained(folder)(**AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt"))[
+            "last_hidden_state"
+        ][0].numpy()
+
+
+@pytest.mark.parametrize("model", ["bert", "qwen"])
+@pytest.mark.parametrize("pooling", ["cls", "last_token", "mean", None])
+def test_pooling_takes_the_tokens_it_names_whatever_else_is_in_the_batch(tiny_models, model, pooling) -> None:
+    texts = ["heart attack of the old cat", "cat", "heart attack"]
+    found = Encoder(EncoderSpec(model=str(tiny_models[model]), pooling=pooling, max_length=16)).encode_documents(texts)
+    default = "mean" if model == "bert" else "last_token"  # of models whose files say nothing
+    for text, vector in zip(texts, found, strict=True):
+        hidden = last_layer(tiny_models[model], text)
+        expected = {"cls": hidden[0], "last_token": hidden[-1], "mean": hidden.mean(axis=0)}[pooling or default]
+        np.testing.assert_allclose(vector, expected / np.linalg.norm(expected), atol=1e-5)
+
+
+def test_pooling_replaces_what_the_model_says_and_keeps_its_other_layers(encoder) -> None:
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(MODEL))
+    with torch.no_grad():
+        tokens = model.encode("aspirin", output_value="token_embeddings")
+    found = Encoder(SPEC.model_copy(update={"pooling": "cls"})).encode_documents(["aspirin"])[0]
+    assert found @ (tokens[0] / tokens[0].norm()).numpy() > 0.9999
+    assert found @ encoder.encode_documents(["aspirin"])[0] < 0.99
+
+
+def test_pooling_of_a_model_without_tokens_cannot_be_set(tmp_path) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
+    SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=8)]).save(str(tmp_path))
+    with pytest.raises(EncoderError, match=r"'mean' cannot be set: .* has 0 pooling layers"):
+        Encoder(EncoderSpec(model=str(tmp_path), pooling="mean")).encode_documents(["text"])
 
 
 def test_content_hash_follows_the_files_and_remembers_them(tmp_path) -> None:
