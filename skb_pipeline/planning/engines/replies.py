@@ -1,7 +1,8 @@
 """From what a model sent to the one JSON object in it, or to the reason why there is none.
 
 Nothing is mended or guessed here: a reply with two objects, a brace too many or a repeated key is refused, and whoever
-asked decides what to do about it. Whether the object is a plan is for ``planning.validation``.
+asked decides what to do about it. Whether the object is a plan is for ``planning.validation``; :func:`judge` puts its
+verdict and the reply's into one cause.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import Any
 
 from skb_pipeline.planning.engines.base import PlanCause
 from skb_pipeline.planning.engines.completions import Completion
-from skb_pipeline.planning.validation import parse_plan_json
+from skb_pipeline.planning.plan import Dropped, PlanStatus, ValidatedPlan
+from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.planning.validation import parse_plan_json, validate
 
 MAX_CHARACTERS = 500_000
 """Of a reply with its thinking; a plan of the greatest allowed size has some ten thousand."""
@@ -194,3 +197,22 @@ def _only_braces(text: str) -> str | ValueError:
     if depth:
         return ValueError("a brace or a string is not closed")
     return text[start:end] if end else ValueError("there is no object in it")
+
+
+def judge(reply: Reply, schema: GraphSchema) -> tuple[PlanCause, ValidatedPlan]:
+    """What a reply's plan is worth: ``PLANNED`` with a plan to execute, or ``SKIPPED``, ``INVALID`` or the reply's own
+    cause with a fallback whose ``faults`` say why."""
+    if reply.content is None:
+        return reply.cause or PlanCause.NOT_JSON, no_plan(reply.reason)
+    validated = validate(reply.content, schema)
+    if validated.plan is not None:
+        return PlanCause.PLANNED, validated
+    faulty = [fault.part for fault in validated.faults]
+    skipped = faulty == ["retrieval_mode"] and reply.content.get("retrieval_mode") == "skip"
+    return PlanCause.SKIPPED if skipped else PlanCause.INVALID, validated
+
+
+def no_plan(reason: str) -> ValidatedPlan:
+    """The fallback of a question without a readable plan."""
+    storable = reason.encode("utf-8", "replace").decode()
+    return ValidatedPlan(status=PlanStatus.FALLBACK, plan=None, dropped=[Dropped(part="reply", reason=storable)])

@@ -1,0 +1,83 @@
+"""What plans give when they are executed, for planners that choose or mend by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pandas as pd
+
+from skb_pipeline.graph.results import GraphOutcome
+from skb_pipeline.planning.plan import ValidatedPlan
+
+if TYPE_CHECKING:
+    from skb_pipeline.graph.branch import Answered, GraphBranch
+
+_AT_ONCE = 256
+"""Plans executed together; what they find is held in memory meanwhile."""
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """What a plan gave.
+
+    Attributes:
+        outcome: of its execution; None when nothing was executed.
+        answers: node ids, ascending, as many as a ranking keeps; none after a limit.
+        n_cand: number of answers before the cut.
+        links: names of the nodes that each anchor variable was linked to, best first.
+    """
+
+    outcome: GraphOutcome | None
+    answers: tuple[int, ...]
+    n_cand: int
+    links: Mapping[str, Sequence[str]]
+
+
+class PlanProbe(Protocol):
+    """Executes plans while they are being made. It reads the SKB, never what is known about a question's answers."""
+
+    def fingerprint(self) -> dict[str, Any]:
+        """All that decides its results besides the plans and the SKB, as plain JSON values."""
+
+    def execute(self, plans: Sequence[ValidatedPlan]) -> list[ProbeResult]:
+        """One result per plan, in their order; a fallback gives nothing."""
+
+
+class BranchProbe:
+    """Probes with the graph branch that will answer the questions later.
+
+    Args:
+        branch: over the SKB.
+        nodes: index ``node_id``, column ``name``; for the links.
+    """
+
+    def __init__(self, branch: GraphBranch, nodes: pd.DataFrame) -> None:
+        self._branch = branch
+        self._names = nodes["name"]
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Encoder, rules of linking and number of hits kept."""
+        anchors = self._branch.anchors
+        return {
+            "encoder": anchors.fingerprint,
+            "linking": anchors.spec.model_dump(mode="json"),
+            "depth": self._branch.depth,
+        }
+
+    def execute(self, plans: Sequence[ValidatedPlan]) -> list[ProbeResult]:
+        """See :class:`PlanProbe`."""
+        results: list[ProbeResult] = []
+        for first in range(0, len(plans), _AT_ONCE):
+            part = plans[first : first + _AT_ONCE]
+            # The question would only matter to the text-only fallback, whose hits are not used here.
+            results.extend(map(self._result, self._branch.answer([""] * len(part), part)))
+        return results
+
+    def _result(self, answered: Answered) -> ProbeResult:
+        outcome = answered.result.outcome if answered.result is not None else None
+        links = {var: self._names.loc[ids].astype(str).tolist() for var, (ids, _) in answered.bindings.items()}
+        if answered.result is None or outcome is not GraphOutcome.OK:
+            return ProbeResult(outcome, (), 0, links)
+        return ProbeResult(outcome, tuple(sorted(answered.node_ids.tolist())), answered.result.n_cand, links)
