@@ -1,0 +1,64 @@
+"""What is handed to vLLM, as plain data, and the error where it is not installed. vLLM itself is not run here."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from skb_pipeline.datasets.spec import LanguageModelSpec
+from skb_pipeline.planning.engines.completions import ChatRequest, Message
+from skb_pipeline.planning.engines.openai_http import OpenAIChat
+from skb_pipeline.planning.engines.vllm_offline import (
+    VLLMChat,
+    VLLMMissingError,
+    engine_arguments,
+    grammar_arguments,
+    sampling_arguments,
+)
+
+SCHEMA = {"type": "object", "properties": {"brand": {"type": "string"}}}
+SPEC = LanguageModelSpec(name="org/model", revision="abc", temperature=0.1, sample_temperature=0.8, seed=7)
+
+without_vllm = pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
+
+
+def test_engine_is_told_revision_and_that_blanks_are_forbidden() -> None:
+    assert engine_arguments(SPEC) == {
+        "model": "org/model",
+        "seed": 7,
+        "revision": "abc",
+        "tokenizer_revision": "abc",
+        "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
+    }
+    assert engine_arguments(LanguageModelSpec(name="m", structured="none")) == {"model": "m", "seed": 0}
+
+
+def test_sampling_of_each_draw() -> None:
+    assert sampling_arguments(SPEC, 0) == {"temperature": 0.1, "seed": 7, "max_tokens": 1024}
+    assert sampling_arguments(SPEC, 2) == {"temperature": 0.8, "seed": 9, "max_tokens": 1024}
+
+
+def test_grammar_as_configured() -> None:
+    assert grammar_arguments(SPEC, SCHEMA) == {"json": SCHEMA, "disable_any_whitespace": True}
+    loose = SPEC.model_copy(update={"structured": "json_object"})
+    assert grammar_arguments(loose, SCHEMA) == {"json_object": True, "disable_any_whitespace": True}
+    assert grammar_arguments(SPEC.model_copy(update={"structured": "none"}), SCHEMA) is None
+
+
+def test_settings_tell_revisions_and_engines_apart() -> None:
+    settings = VLLMChat(SPEC).settings()
+    assert settings["revision"] == "abc"
+    assert settings != VLLMChat(SPEC.model_copy(update={"revision": "abd"})).settings()
+    assert settings == VLLMChat(SPEC.model_copy(update={"base_url": "http://a/v1", "concurrency": 3})).settings()
+    server = OpenAIChat(SPEC.model_copy(update={"base_url": "http://a/v1"}), {})
+    assert settings["engine"] != server.settings()["engine"]
+
+
+@without_vllm
+def test_missing_package_names_the_extra_and_the_way_around() -> None:
+    chat = VLLMChat(SPEC)
+    for act in (chat.describe, lambda: list(chat.complete([ChatRequest((Message("user", "x"),))], SCHEMA))):
+        with pytest.raises(VLLMMissingError, match=r"skb-pipeline\[vllm\].*engine openai"):
+            act()
+    assert list(chat.complete([], SCHEMA)) == []
