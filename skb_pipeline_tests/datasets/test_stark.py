@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -181,6 +182,14 @@ def test_kinds_of_questions_and_the_sample_of_the_test_split(tmp_path: Path) -> 
     assert [q.query_id for q in human.queries() or []] == ["human-0"]
 
 
+def test_a_sample_that_is_asked_for_must_be_there(tmp_path: Path) -> None:
+    write_mag(tmp_path)
+    (write_questions(tmp_path, "mag") / "split" / "test-0.1.index").unlink()
+    assert len(list(open_source(spec_for("mag", tmp_path)).queries() or [])) == 5
+    with pytest.raises(SourceError, match=r"test-0\.1\.index is not there"):
+        list(open_source(spec_for("mag", tmp_path, test_sample=True)).queries() or [])
+
+
 def test_a_graph_without_questions_has_none(tmp_path: Path) -> None:
     write_mag(tmp_path)
     assert open_source(spec_for("mag", tmp_path)).queries() is None
@@ -203,6 +212,7 @@ def test_a_graph_without_questions_has_none(tmp_path: Path) -> None:
         ("split/val.index", "2\n1\n", r"val\.index: question 1 is also in train\.index"),
         ("split/val.index", "", r"stark_qa\.csv:\d: question 2 is in none of the splits"),
         ("split/val.index", "2\n77\n", r"val\.index: question 77 is not in stark_qa\.csv"),
+        ("split/test-0.1.index", "3\n1\n", r"test-0\.1\.index: 1 questions are not in test\.index, such as 1"),
         ("split/val.index", "two\n", r"val\.index:1: a whole number was expected"),
     ],
 )  # fmt: skip
@@ -358,3 +368,15 @@ def test_built_in_specs_name_every_type_and_relation(name: Any) -> None:
     assert set(spec.planner.type_words) == set(spec.node_types)
     assert set(spec.planner.relation_words) == set(layout.RELATIONS[name])
     assert spec.documents.format == f"stark_{name}"
+
+
+def test_built_in_encoders_pool_as_their_models_were_trained() -> None:
+    prime = get_spec("prime").encoder
+    assert (prime.model, prime.pooling, prime.max_length) == (
+        "cambridgeltl/SapBERT-from-PubMedBERT-fulltext", "cls", 256
+    )  # fmt: skip
+    for name in ("amazon", "mag"):
+        encoder = get_spec(name).encoder
+        assert (encoder.model, encoder.pooling, encoder.max_length) == ("Qwen/Qwen3-Embedding-4B", "last_token", 512)
+        assert re.fullmatch(r"Instruct: [^\n]+\nQuery:", encoder.query_prefix)
+        assert encoder.document_prefix == ""

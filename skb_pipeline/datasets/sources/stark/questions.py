@@ -66,16 +66,19 @@ def read_questions(
         out_of_scope: counts what is left out.
 
     Raises:
-        SourceError: a row that cannot be read, a question in no split or in two.
+        SourceError: a row that cannot be read, a question in no split or in two, a sample that is asked for but absent
+            or not a part of the test questions.
     """
     if SYNTHESIZED in kinds:
         split_of = _read_splits(files.splits)
-        sample = _read_ids(files.sample) if test_sample and files.sample is not None else None
+        sample = _read_sample(files.sample, split_of)
+        if test_sample and sample is None:
+            raise SourceError(f"test_sample is asked for, but {layout.TEST_SAMPLE}.index is not there")
         for row, number, query, answers in _rows(files.questions):
             split = split_of.pop(number, None)
             if split is None:
                 raise SourceError(f"{files.questions.name}:{row}: question {number} is in none of the splits")
-            if sample is not None and split == "test" and number not in sample:
+            if test_sample and sample is not None and split == "test" and number not in sample:
                 out_of_scope[f"test questions outside {layout.TEST_SAMPLE}"] += 1
                 continue
             yield RawQuery(files.questions.name, row, str(number), query, split, answers, SYNTHESIZED)
@@ -95,6 +98,16 @@ def _read_splits(paths: dict[str, Path]) -> dict[int, str]:
                 raise SourceError(f"{path.name}: question {number} is also in {split_of[number]}.index")
             split_of[number] = split
     return split_of
+
+
+def _read_sample(path: Path | None, split_of: dict[int, str]) -> dict[int, None] | None:
+    if path is None:
+        return None
+    sample = _read_ids(path)
+    strange = [number for number in sample if split_of.get(number) != "test"]
+    if strange:
+        raise SourceError(f"{path.name}: {len(strange)} questions are not in test.index, such as {strange[0]}")
+    return sample
 
 
 def _read_ids(path: Path) -> dict[int, None]:
