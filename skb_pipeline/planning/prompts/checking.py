@@ -27,7 +27,7 @@ class CheckedGuidance:
 
     Attributes:
         kept: the guidance.
-        faults: (question of an example or path of a hint, why it was left out).
+        faults: (question of an example, path of a hint or ``rules``; why it was left out).
         notes: what else there is to say, in sentences.
     """
 
@@ -39,7 +39,8 @@ class CheckedGuidance:
 def check_examples(guidance: Guidance, schema: GraphSchema, run: Run) -> CheckedGuidance:
     """Keep the hints and examples whose plans are valid as they stand, and of examples those that find something.
 
-    An example of ``skip`` is kept unseen, since there is nothing to execute.
+    An example of ``skip`` is kept unseen, since there is nothing to execute. Rules cannot be checked; they are left out
+    where hints and examples show that the guidance was written for another schema.
 
     Args:
         guidance: such as comes with the package.
@@ -54,16 +55,24 @@ def check_examples(guidance: Guidance, schema: GraphSchema, run: Run) -> Checked
             hints.append(hint)
         else:
             faults.append((hint.path, reason))
-    reasons = _example_faults(guidance.examples, schema, run)
-    faults += [(example.question, reasons[i]) for i, example in enumerate(guidance.examples) if i in reasons]
+    runnable, reasons = _validated(guidance.examples, schema)
+    rules = guidance.rules
+    if rules and not hints and not runnable and (guidance.hints or guidance.examples):
+        faults.append(("rules", "no hint and no example is valid here, so they are for another schema"))
+        rules = ()
+    results = run(list(runnable.values())) if runnable else []
+    for i, (n_cand, top) in zip(runnable, results, strict=True):
+        if not n_cand or not top:
+            reasons[i] = "its plan finds nothing in this SKB"
+    faults += [(guidance.examples[i].question, reasons[i]) for i in sorted(reasons)]
     examples = tuple(example for i, example in enumerate(guidance.examples) if i not in reasons)
-    return CheckedGuidance(replace(guidance, hints=tuple(hints), examples=examples), tuple(faults))
+    return CheckedGuidance(replace(guidance, hints=tuple(hints), rules=rules, examples=examples), tuple(faults))
 
 
-def _example_faults(examples: Sequence[Example], schema: GraphSchema, run: Run) -> dict[int, str]:
-    """Why examples are left out, by place."""
-    reasons: dict[int, str] = {}
+def _validated(examples: Sequence[Example], schema: GraphSchema) -> tuple[dict[int, ValidatedPlan], dict[int, str]]:
+    """By place: plans that can be executed, and why others are no plans here."""
     runnable: dict[int, ValidatedPlan] = {}
+    reasons: dict[int, str] = {}
     for i, example in enumerate(examples):
         checked = validate(example.plan, schema)
         reason = _invalid(checked)
@@ -71,11 +80,7 @@ def _example_faults(examples: Sequence[Example], schema: GraphSchema, run: Run) 
             runnable[i] = checked
         elif example.plan.retrieval_mode != "skip":
             reasons[i] = reason
-    results = run(list(runnable.values())) if runnable else []
-    for i, (n_cand, top) in zip(runnable, results, strict=True):
-        if not n_cand or not top:
-            reasons[i] = "its plan finds nothing in this SKB"
-    return dict(sorted(reasons.items()))
+    return runnable, reasons
 
 
 def _invalid(checked: ValidatedPlan) -> str | None:

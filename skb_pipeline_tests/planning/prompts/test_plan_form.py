@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skb_pipeline.datasets.spec import Triple
+from skb_pipeline.planning.plan import Plan, PlanStatus
+from skb_pipeline.planning.prompts.plan_form import MOST_ANCHORS, MOST_HOPS, NotInFormError, PlanForm, fitting_mode
+from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.planning.validation import MAX_ANCHORS, MAX_HOPS, validate
+from skb_pipeline_tests.conformance.graphs import RANDOM_SCHEMA, Graph
+from skb_pipeline_tests.conformance.plans import small_cases
+from skb_pipeline_tests.planning.prompts.json_schemas import KEYWORDS, misfits, parts, values
+
+ODD = GraphSchema(
+    ("gene/protein", "`tick`", 'quo"te', "naïve\n"),
+    (
+        Triple("gene/protein", "off-label use", "`tick`"),
+        Triple('quo"te', "x'); DROP", "gene/protein"),
+        Triple("naïve\n", "___", "naïve\n"),
+    ),
+    ("gene/protein", 'quo"te'),
+)
+OPTIONS = [(negated, modes) for negated in (False, True) for modes in (False, True)]
+EMPTY = Graph({}, [])
+
+
+@given(data=st.data())
+@settings(deadline=None, max_examples=150)
+@pytest.mark.parametrize(("negated", "modes"), OPTIONS)
+def test_every_valid_plan_has_the_form(negated, modes, data) -> None:
+    plan = data.draw(small_cases(EMPTY)).plan
+    form = PlanForm(RANDOM_SCHEMA, negated, modes)
+    if len(plan.hops) > MOST_HOPS or (not negated and any(hop.negated for hop in plan.hops)):
+        return
+    dumped = form.dump(plan)
+    assert list(misfits(dumped, form.json_schema())) == []
+    read = validate(json.dumps(dumped), RANDOM_SCHEMA)
+    assert read.status is PlanStatus.VALID
+    assert read.plan is not None
+    assert read.plan.model_copy(update={"retrieval_mode": None}) == plan
+
+
+@given(data=st.data())
+@settings(deadline=None, max_examples=60)
+@pytest.mark.parametrize("schema", [RANDOM_SCHEMA, ODD], ids=["random", "odd names"])
+@pytest.mark.parametrize(("negated", "modes"), OPTIONS)
+def test_whatever_has_the_form_is_a_plan(schema, negated, modes, data) -> None:
+    form = PlanForm(schema, negated, modes)
+    value = data.draw(values(form.json_schema()))
+    plan = Plan.model_validate_json(json.dumps(value))
+    assert form.dump(plan) == value
+
+
+@pytest.mark.parametrize(("negated", "modes"), OPTIONS)
+def test_only_what_all_converters_read(negated, modes) -> None:
+    schema = PlanForm(ODD, negated, modes).json_schema()
+    for part in parts(schema):
+        assert set(part) <= KEYWORDS[part["type"]]
+        if part["type"] == "object":
+            assert part["additionalProperties"] is False
+            assert part["required"] == list(part["properties"])
+        if part["type"] == "string":
+            assert "enum" in part or part["maxLength"] <= 400
+    assert json.loads(json.dumps(schema)) == schema
+
+
+def test_names_and_limits() -> None:
+    plan = PlanForm(ODD).json_schema()["properties"]
+    anchor, hop = (plan[name]["items"]["properties"] for name in ("anchors", "hops"))
+    assert anchor["label"]["enum"] == ["gene/protein", "`tick`", 'quo"te', "naïve\n"]
+    assert hop["rel"]["enum"] == ["off-label use", "x'); DROP", "___"]
+    assert hop["to_label"]["enum"] == [*anchor["label"]["enum"], ""]
+    assert plan["target"]["properties"]["labels"]["items"]["enum"] == ["gene/protein", 'quo"te']
+    assert plan["target"]["properties"]["labels"]["maxItems"] == 2
+    assert (plan["anchors"]["maxItems"], plan["hops"]["maxItems"]) == (MOST_ANCHORS, MOST_HOPS)
+    assert MOST_ANCHORS <= MAX_ANCHORS
+    assert MOST_HOPS <= MAX_HOPS
+
+
+def test_options_are_no_part_of_the_form_unless_on() -> None:
+    off, on = PlanForm(ODD).json_schema(), PlanForm(ODD, negated_hops=True, retrieval_modes=True).json_schema()
+    assert "retrieval_mode" not in off["properties"]
+    assert "negated" not in off["properties"]["hops"]["items"]["properties"]
+    assert next(iter(on["properties"])) == "retrieval_mode"
+    assert on["properties"]["retrieval_mode"]["enum"] == [
+        "doc_search", "graph_filter_doc", "graph_expand", "graph_strict", "skip",
+    ]  # fmt: skip
+    assert on["properties"]["hops"]["items"]["properties"]["negated"] == {"type": "boolean"}
+
+
+def _plan(anchor: str = "q", rel: str = "x", **changes: object) -> Plan:
+    plan = {
+        "anchors": [{"var": "a", "text": "t", "label": anchor}],
+        "hops": [{"from": "a", "rel": rel, "to_var": "T", "to_label": "p"}],
+        "target": {"labels": ["p"]},
+    }
+    return Plan.model_validate({**plan, **changes})
+
+
+def test_what_the_form_has_no_place_for_is_refused() -> None:
+    form = PlanForm(RANDOM_SCHEMA)
+    negated = [*_plan().model_dump(by_alias=True)["hops"],
+               {"from": "T", "rel": "y", "to_var": "n", "to_label": "r", "negated": True}]  # fmt: skip
+    with pytest.raises(NotInFormError, match="negated"):
+        form.dump(_plan(hops=negated))
+    assert PlanForm(RANDOM_SCHEMA, negated_hops=True).dump(_plan(hops=negated))["hops"][1]["negated"] is True
+    with pytest.raises(NotInFormError, match="skip"):
+        form.dump(Plan(retrieval_mode="skip"))
+    assert "retrieval_mode" not in form.dump(_plan(retrieval_mode="graph_strict"))
+
+
+@pytest.mark.parametrize(
+    ("plan", "mode"),
+    [
+        (_plan(), "graph_strict"),
+        (_plan(target={"labels": ["p"], "relevance_text": "blue"}), "graph_filter_doc"),
+        (_plan(target={"labels": ["p"], "relevance_text": " "}), "graph_strict"),
+        (_plan("p", target={"labels": ["p"], "relevance_text": "blue"}), "graph_expand"),
+        (_plan("p", "y", target={}), "graph_expand"),
+        (Plan(), "skip"),
+        (_plan(retrieval_mode="graph_filter_doc"), "graph_filter_doc"),
+    ],
+)
+def test_mode_of_a_plan_without_one(plan, mode) -> None:
+    form = PlanForm(RANDOM_SCHEMA, retrieval_modes=True)
+    assert form.dump(plan)["retrieval_mode"] == mode
+    if plan.retrieval_mode is None:
+        assert fitting_mode(plan, RANDOM_SCHEMA) == mode
