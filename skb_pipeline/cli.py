@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+ENGINES = click.Choice(["rules", "openai", "vllm", "file"])
 FORMATS = click.Choice(["table", "json", "csv"])
 Row = dict[str, Any]
 
@@ -38,6 +39,10 @@ def _readable_errors(command: Callable[..., None]) -> Callable[..., None]:
         from skb_pipeline.datasets.records import SourceError
         from skb_pipeline.graph.neo4j_connection import Neo4jServerError
         from skb_pipeline.orchestration.running import RunFailedError
+        from skb_pipeline.planning.engines.from_file import PlanFileError
+        from skb_pipeline.planning.engines.openai_http import ModelServerError, ModelSettingsError
+        from skb_pipeline.planning.engines.opening import EngineSettingsError
+        from skb_pipeline.planning.engines.vllm_offline import VLLMMissingError
         from skb_pipeline.retrieval.encoder import EncoderError
         from skb_pipeline.retrieval.ranking import RankingError
         from skb_pipeline.search import UnknownSystemError
@@ -46,7 +51,8 @@ def _readable_errors(command: Callable[..., None]) -> Callable[..., None]:
 
         mendable = (UnknownDatasetError, SpecError, SourceError, RunFailedError, ArtifactMissingError,
                     ManifestMismatchError, UnsafeNameError, UnknownSystemError, FileNotFoundError,
-                    FileExistsError, Neo4jServerError, EncoderError, RankingError)  # fmt: skip
+                    FileExistsError, Neo4jServerError, EncoderError, RankingError, EngineSettingsError,
+                    ModelSettingsError, ModelServerError, PlanFileError, VLLMMissingError)  # fmt: skip
         try:
             command(*args, **kwargs)
         except mendable as error:
@@ -149,9 +155,11 @@ def dataset_check(name: str, output: str) -> None:
 @click.option("--dataset", "name", required=True, help="Name of a dataset.")
 @click.option("--to", metavar="ASSET", help="Stop at this asset, such as skb/store; default: everything.")
 @click.option("--force", is_flag=True, help="Compute although nothing changed.")
+@click.option("--engine", type=ENGINES, help="Who makes the plans; default: as the spec says.")
+@click.option("--questions", type=click.IntRange(min=1), help="Most questions a language model plans; default: all.")
 @_format_option
 @_readable_errors
-def run(name: str, to: str | None, force: bool, output: str) -> None:
+def run(name: str, to: str | None, force: bool, engine: str | None, questions: int | None, output: str) -> None:
     """Materialise a dataset's assets, reusing what did not change, and print the metric table."""
     from skb_pipeline.datasets.catalogue import get_spec
     from skb_pipeline.orchestration.running import RunFailedError, materialise, prepare_home
@@ -161,7 +169,7 @@ def run(name: str, to: str | None, force: bool, output: str) -> None:
     _note(f"Materialising {name} …")
     started = time.monotonic()
     try:
-        outcomes = materialise(name, to=to, force=force)
+        outcomes = materialise(name, to=to, force=force, plans={"engine": engine, "questions": questions})
     except KeyError as error:
         raise click.ClickException(str(error.args[0])) from error
     except RunFailedError as error:
@@ -216,14 +224,49 @@ def search(name: str, system: str, k: int, explain: bool, question: str, output:
 
 @cli.command()
 @click.option("--dataset", "name", required=True, help="Name of a dataset.")
+@click.option("--engine", type=ENGINES, help="Who makes the plan; default: as the spec says.")
 @click.argument("question")
 @_readable_errors
-def plan(name: str, question: str) -> None:
+def plan(name: str, engine: Any, question: str) -> None:
     """Print a question's plan as JSON: plan, status, dropped, links, cypher, sql, n_cand."""
     from skb_pipeline.search import SearchSession
 
-    with SearchSession.open(name) as session:
+    with SearchSession.open(name, engine=engine) as session:
         click.echo(json.dumps(session.explain(question), indent=1, ensure_ascii=False))
+
+
+@cli.command()
+@click.option("--dataset", "name", required=True, help="Name of a dataset.")
+@click.argument("question")
+@_readable_errors
+def prompt(name: str, question: str) -> None:
+    """Print what a language model is asked for a question, and (to stderr) the version of the prompts."""
+    from skb_pipeline.planning.prompts.prompt_set import PromptSet
+    from skb_pipeline.skb.cleaning import clean_text
+    from skb_pipeline.workspace import Workspace
+
+    workspace = Workspace()
+    prompts = PromptSet(workspace.spec(name), workspace.guidance(name))
+    for message in prompts.messages(clean_text(question)):
+        click.echo(f"--- {message.role}\n{message.content}")
+    _note(f"prompts {prompts.version}")
+
+
+@cli.command()
+@click.option("--dataset", "name", required=True, help="Name of a dataset.")
+@click.option("--refresh", is_flag=True, help="Make it anew; every prompt changes with it.")
+@_readable_errors
+def guidance(name: str, refresh: bool) -> None:
+    """Print what prompts tell of a dataset (pinned: it changes with the schema or on request only), as JSON."""
+    from skb_pipeline.orchestration.running import materialise, prepare_home
+    from skb_pipeline.workspace import Workspace
+
+    if refresh:
+        prepare_home()
+        (made,) = materialise(name, only="planning/guidance", force=True)
+        for note in [*made.metadata["notes"], *made.metadata["reasons"]]:
+            _note(note)
+    click.echo(json.dumps(Workspace().guidance(name).to_json(), indent=1, ensure_ascii=False))
 
 
 @cli.command()

@@ -10,6 +10,8 @@ from typing import Any
 import duckdb
 import pandas as pd
 
+from skb_pipeline.datasets.spec import DatasetSpec, Engine
+from skb_pipeline.planning.engines.base import PlannerEngine, Question
 from skb_pipeline.skb.cleaning import clean_text
 from skb_pipeline.skb.store import canonical_positions, node_table
 from skb_pipeline.storage.duck import connect
@@ -28,26 +30,41 @@ class UnknownSystemError(KeyError):
 class SearchSession:
     """Searches with the rankings' own indexes and settings; each is opened when first needed."""
 
-    def __init__(self, workspace: Workspace, dataset: str, con: duckdb.DuckDBPyConnection) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        spec: DatasetSpec,
+        con: duckdb.DuckDBPyConnection,
+        planner: PlannerEngine,
+    ) -> None:
         self.workspace = workspace
-        self.spec = workspace.spec(dataset)
+        self.spec = spec
         self.con = con
+        self._planner = planner
         self.canonical = canonical_positions(con)
         self._answers: dict[str, Any] = {}
 
     @classmethod
     @contextmanager
-    def open(cls, dataset: str, workspace: Workspace | None = None) -> Iterator[SearchSession]:
-        """A session on the current artefacts of ``dataset``.
+    def open(
+        cls, dataset: str, workspace: Workspace | None = None, engine: Engine | None = None
+    ) -> Iterator[SearchSession]:
+        """A session on the current artefacts of ``dataset``; ``engine`` plans instead of the spec's.
 
         Raises:
             ArtifactMissingError: the dataset was never materialised; the message says how to do it.
+            EngineSettingsError, ModelSettingsError: the engine cannot be used with the spec and the environment.
         """
+        from skb_pipeline.planning.engines.opening import with_engine
+
         workspace = workspace or Workspace()
-        spec = workspace.spec(dataset)
+        spec = with_engine(workspace.spec(dataset), engine)
         store = workspace.store.require(spec.name, "skb/store")
-        with connect(store.file(SKB_FILE), read_only=True) as con:
-            yield cls(workspace, dataset, con)
+        with (
+            connect(store.file(SKB_FILE), read_only=True) as con,
+            workspace.open_engine(spec, spec.plans.engine, con) as (planner, _),
+        ):
+            yield cls(workspace, spec, con, planner)
 
     def search(self, question: str, *, system: str = "fused", k: int = 10) -> list[dict[str, Any]]:
         """The ``k`` best nodes: ``rank`` (from 1), ``external_id``, ``node_type``, ``name``, ``score``.
@@ -83,8 +100,9 @@ class SearchSession:
         """How the graph branch understands a question.
 
         Returns:
-            Plain JSON values: ``plan`` (None for a text search), ``status``, ``dropped``, ``risk_level``,
-            ``explanation``, ``links`` (per anchor, nodes with cosines), ``outcome``, ``route``, ``n_cand``,
+            Plain JSON values: ``engine``, ``plan`` (None for a text search), ``status``, ``cause`` (how planning
+            ended), ``dropped``, ``risk_level``, ``explanation``, of a language model also ``model``, ``attempts`` and
+            ``raw_output``; ``links`` (per anchor, nodes with cosines), ``outcome``, ``route``, ``n_cand``,
             ``fallback``, ``sql`` and ``cypher`` (the latter marked as not run against a server).
         """
         from skb_pipeline.graph.branch import links_of
@@ -95,12 +113,16 @@ class SearchSession:
         plan, result = planned.validated.plan, answer.result
         has_hops = plan is not None and len(plan.hops) > 0
         costs = {var: len(ids) for var, (ids, _) in answer.bindings.items()}
+        reply = {"model": planned.model, "attempts": planned.attempts, "raw_output": planned.raw_output}
         return {
+            "engine": planned.engine,
             "plan": None if plan is None else plan.model_dump(mode="json", by_alias=True),
             "status": planned.validated.status.value,
+            "cause": planned.cause.value,
             "dropped": [d.model_dump() for d in planned.validated.dropped],
             "risk_level": planned.risk_level.value,
             "explanation": list(planned.explanation),
+            **(reply if planned.attempts else {}),
             "links": links_of(answer.bindings, self._nodes),
             "outcome": "no_plan" if result is None else result.outcome.value,
             "route": "text" if result is None else result.route,
@@ -132,19 +154,13 @@ class SearchSession:
         return GraphSchema.from_spec(self.spec)
 
     @cached_property
-    def _planner(self) -> Any:
-        from skb_pipeline.planning.rules import RulesPlanner
-
-        return RulesPlanner(self.con, self.spec)
-
-    @cached_property
     def _branch(self) -> Any:
         return self.workspace.open_graph_branch(self.spec)
 
     def _answer(self, question: str) -> Any:
-        """(planned question, what the graph branch made of it)."""
+        """(record of the plan, what the graph branch made of it)."""
         if question not in self._answers:
-            planned = self._planner.plan(question)
+            (planned,) = self._planner.plan([Question("q", question)])
             self._answers[question] = planned, self._branch.answer([question], [planned.validated])[0]
         return self._answers[question]
 

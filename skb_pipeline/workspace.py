@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skb_pipeline.datasets.catalogue import get_spec
-from skb_pipeline.datasets.spec import DatasetSpec
+from skb_pipeline.datasets.spec import LANGUAGE_MODELS, DatasetSpec, Engine
 from skb_pipeline.storage.artifacts import Artifact, ArtifactStore, stable_hash
 from skb_pipeline.storage.paths import check_dataset_name, inside, skb_home
 
 if TYPE_CHECKING:
+    import duckdb
+
     from skb_pipeline.graph.branch import GraphBranch
+    from skb_pipeline.planning.engines.base import PlannerEngine
+    from skb_pipeline.planning.engines.opening import ModelReport
+    from skb_pipeline.planning.prompts.guidance import Guidance
     from skb_pipeline.retrieval.encoder import Encoder
     from skb_pipeline.storage.vectors import VectorCache
 
@@ -23,6 +31,7 @@ BM25_FOLDER = "bm25"
 DENSE_FOLDER = "dense"
 ANCHORS_FOLDER = "anchors"
 CSR_FOLDER = "csr"
+GUIDANCE_FILE = "guidance.json"
 PLANS_FILE = "plans.parquet"
 OUTCOMES_FILE = "outcomes.parquet"
 PLAN_QUALITY_FILE = "plan_quality.duckdb"
@@ -85,6 +94,51 @@ class Workspace:
         )
         executor = MemoryExecutor(graph, GraphSchema.from_spec(spec))
         return GraphBranch(executor, anchors, candidate_types=spec.candidate_types, depth=spec.retrieval.depth)
+
+    @contextmanager
+    def open_engine(
+        self,
+        spec: DatasetSpec,
+        engine: Engine,
+        con: duckdb.DuckDBPyConnection,
+        report: Callable[[str], None] | None = None,
+    ) -> Iterator[tuple[PlannerEngine, ModelReport | None]]:
+        """A planner engine on the dataset's current artefacts (see ``planning.engines.opening.open_engine``).
+
+        Args:
+            con: the SKB file.
+            report: takes lines on the progress.
+
+        Raises:
+            ArtifactMissingError: a language model has no guidance yet.
+            EngineSettingsError, ModelSettingsError: the spec or the environment does not say which model, or where.
+        """
+        from skb_pipeline.planning.engines.opening import open_engine
+        from skb_pipeline.planning.engines.probing import BranchProbe
+        from skb_pipeline.skb.store import node_table
+
+        by_model = engine in LANGUAGE_MODELS
+        with open_engine(
+            spec,
+            engine,
+            con,
+            guidance=self.guidance(spec.name) if by_model else None,
+            replies=self.cache(spec.name, "replies"),
+            probe=lambda: BranchProbe(self.open_graph_branch(spec), node_table(con)),
+            report=report,
+        ) as opened:
+            yield opened
+
+    def guidance(self, dataset: str) -> Guidance:
+        """The pinned guidance of a dataset's prompts.
+
+        Raises:
+            ArtifactMissingError: it was never made.
+        """
+        from skb_pipeline.planning.prompts.guidance import Guidance
+
+        path = self.store.require(dataset, "planning/guidance").file(GUIDANCE_FILE)
+        return Guidance.from_json(json.loads(path.read_text(encoding="utf-8")))
 
 
 def skb_of(store: Artifact) -> dict[str, str]:

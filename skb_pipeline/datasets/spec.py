@@ -256,6 +256,8 @@ class PlannerSpec(_Model):
 
 
 Engine = Literal["rules", "openai", "vllm", "file"]
+LANGUAGE_MODELS: tuple[Engine, ...] = ("openai", "vllm")
+"""Engines that ask a language model."""
 
 
 class LanguageModelSpec(_Model):
@@ -318,7 +320,7 @@ class PlansSpec(_Model):
         engines = [self.engine, *self.compare]
         if len(set(engines)) != len(engines):
             raise ValueError(f"plans.compare: an engine is named twice: {engines}")
-        if {"openai", "vllm"} & set(engines) and self.model is None:
+        if set(LANGUAGE_MODELS) & set(engines) and self.model is None:
             raise ValueError("plans.model: the engines openai and vllm need one")
         if "file" in engines and self.file is None:
             raise ValueError("plans.file: the engine file needs one")

@@ -158,6 +158,17 @@ def _leaking(answers: pd.DataFrame) -> int:
     return int(earlier.loc[earlier["node_id"].isin(tested), "query_id"].nunique())
 
 
+@_check("planning/query_plans", blocking=False)
+def plans_are_made(context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam) -> dg.AssetCheckResult:
+    """Of the questions asked, no more than `plans.max_fallback_rate` are left without a plan."""
+    made = workspace.store.require(context.partition_key, "planning/query_plans").metadata
+    most = workspace.spec(context.partition_key).plans.max_fallback_rate
+    return dg.AssetCheckResult(
+        passed=made["fallback rate"] <= most,
+        metadata=plain({"fallback rate": made["fallback rate"], "at most": most, "causes": made["causes"]}),
+    )
+
+
 @_check("index/dense", blocking=True)
 def dense_index_is_complete(context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam) -> dg.AssetCheckResult:
     """Every document is in the vector index or listed as blank."""
@@ -232,6 +243,7 @@ ALL = [
     every_candidate_has_a_document,
     questions_are_sound,
     questions_can_be_trusted,
+    plans_are_made,
     dense_index_is_complete,
     *[_ranking_check(system) for system in SYSTEMS],
     equals_the_ranking_in_memory,

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from skb_pipeline.orchestration.partitions import register_datasets
 from skb_pipeline.storage.atomic import process_alive
 from skb_pipeline.storage.paths import project_root, skb_home
 
+_PLANS = dg.AssetKey(["planning", "query_plans"])
 _HOST, _PID = "skb/host", "skb/pid"
 
 
@@ -62,17 +64,25 @@ def prepare_home() -> Path:
 
 
 def materialise(
-    dataset: str, *, to: str | None = None, force: bool = False, instance: dg.DagsterInstance | None = None
+    dataset: str,
+    *,
+    to: str | None = None,
+    only: str | None = None,
+    force: bool = False,
+    plans: Mapping[str, Any] | None = None,
+    instance: dg.DagsterInstance | None = None,
 ) -> list[StageOutcome]:
     """Materialise all assets of a dataset, or one with everything it needs.
 
     Args:
         dataset: name in the catalogue; registered as a partition if it is not yet.
         to: asset key ``stage/name``; None means all.
+        only: asset key of the single asset to materialise, from what is there.
         force: compute although nothing changed.
+        plans: run config of ``planning/query_plans``; None values are left out.
 
     Raises:
-        KeyError: there is no asset ``to``; the message lists those there are.
+        KeyError: there is no asset ``to`` or ``only``; the message lists those there are.
         RunFailedError: a step or a blocking check failed; the message names it.
     """
     from skb_pipeline.definitions import build_defs
@@ -81,11 +91,12 @@ def materialise(
     job = defs.resolve_job_def("materialise")
     keys = {"/".join(key.path): key for key in job.asset_layer.executable_asset_keys}
     selection = None
-    if to is not None:
-        if to not in keys:
-            raise KeyError(f"there is no asset {to!r}; there are: {', '.join(sorted(keys))}")
-        graph = defs.resolve_asset_graph()
-        selection = list(dg.AssetSelection.assets(keys[to]).upstream().resolve(graph))
+    named = only or to
+    if named is not None:
+        if named not in keys:
+            raise KeyError(f"there is no asset {named!r}; there are: {', '.join(sorted(keys))}")
+        assets = dg.AssetSelection.assets(keys[named])
+        selection = list((assets if only else assets.upstream()).resolve(defs.resolve_asset_graph()))
     with dg.DagsterInstance.get() if instance is None else instance as live:
         register_datasets(live, [dataset])
         close_killed_runs(live)
@@ -93,7 +104,7 @@ def materialise(
             instance=live,
             partition_key=dataset,
             asset_selection=selection,
-            run_config=_run_config(selection or list(keys.values()), force),
+            run_config=_run_config(selection or list(keys.values()), force, plans or {}),
             tags={_HOST: _host(), _PID: str(os.getpid())},
             raise_on_error=False,
         )
@@ -122,11 +133,15 @@ def _host() -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:63]
 
 
-def _run_config(selection: list[dg.AssetKey], force: bool) -> dict[str, Any]:
+def _run_config(selection: list[dg.AssetKey], force: bool, plans: Mapping[str, Any]) -> dict[str, Any]:
     """Events go to the instance's own log; on the terminal a failure is told by :class:`RunFailedError` alone."""
     config: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-    if force:
-        config["ops"] = {"__".join(key.path): {"config": {"force": True}} for key in selection}
+    ops: dict[str, dict[str, Any]] = {"__".join(key.path): {"force": True} for key in selection} if force else {}
+    given = {name: value for name, value in plans.items() if value is not None}
+    if given and _PLANS in selection:
+        ops.setdefault("__".join(_PLANS.path), {}).update(given)
+    if ops:
+        config["ops"] = {name: {"config": values} for name, values in ops.items()}
     return config
 
 

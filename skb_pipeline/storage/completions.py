@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -119,16 +119,20 @@ def _errors_name(path: Path) -> Iterator[None]:
 class CachedChat:
     """A model whose replies are kept: asked is only what the cache does not have.
 
-    Failures are never kept. Equal requests within one call are asked once.
+    Failures are never kept. Equal requests within one call are asked once. ``before_asking`` is called once, before the
+    first request that the cache does not have; what it raises stops the call.
 
     Attributes:
         asked: requests that went to the model, over all calls.
         reused: requests answered without one: from the cache, or with the reply to an equal request.
     """
 
-    def __init__(self, chat: ChatModel, cache: CompletionCache) -> None:
+    def __init__(
+        self, chat: ChatModel, cache: CompletionCache, *, before_asking: Callable[[], None] | None = None
+    ) -> None:
         self._chat = chat
         self._cache = cache
+        self._before_asking = before_asking
         self.asked = 0
         self.reused = 0
 
@@ -151,6 +155,9 @@ class CachedChat:
             else:
                 places.setdefault(key, []).append(place)
         missing = list(places)
+        if missing and self._before_asking is not None:
+            self._before_asking()
+            self._before_asking = None
         with ExitStack() as stack:
             replies = self._chat.complete([_longest([requests[i] for i in places[key]]) for key in missing], schema)
             if isinstance(replies, Generator):

@@ -48,7 +48,7 @@ def test_automation_is_declared_where_expected(graph: Any) -> None:
     without = {
         key.to_user_string() for key in graph.materializable_asset_keys if graph.get(key).automation_condition is None
     }
-    assert without == {"catalog/snapshot", "graph/neo4j", "ranking/graph_neo4j"}
+    assert without == {"catalog/snapshot", "graph/neo4j", "planning/guidance", "ranking/graph_neo4j"}
 
 
 def test_loading_the_code_location_pulls_in_nothing_heavy() -> None:

@@ -1,21 +1,27 @@
 """Stage ``evaluation``: metrics per question and system, and the table people read."""
 
+import base64
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from skb_pipeline.evaluation.metrics import METRICS, evaluate_ranking
 from skb_pipeline.evaluation.plan_quality import causes_table, judge_plans, plan_quality_markdown, plan_quality_table
+from skb_pipeline.evaluation.plan_risk import risk_markdown, risk_plot, risk_table
 from skb_pipeline.evaluation.tables import difference_table, markdown_rows, markdown_table, metric_table, write_duckdb
 from skb_pipeline.evaluation.traces import TRACES_SCHEMA, build_traces
+from skb_pipeline.graph.branch import branch_hits, outcomes_frame
 from skb_pipeline.orchestration import types
-from skb_pipeline.orchestration.assets.ranking import graph_hits_for_fusion
+from skb_pipeline.orchestration.assets.ranking import PLANS, graph_hits_for_fusion, plans_of
 from skb_pipeline.orchestration.resources import WorkspaceParam
 from skb_pipeline.orchestration.steps import Step, StepConfig, pipeline_asset
 from skb_pipeline.planning.agreement import plans_agree
+from skb_pipeline.planning.frames import validated_plans
 from skb_pipeline.skb.store import node_table
 from skb_pipeline.storage.artifacts import Draft, stable_hash
 from skb_pipeline.storage.duck import connect, frame_hash, write_tables
@@ -24,6 +30,7 @@ from skb_pipeline.workspace import (
     METRICS_FILE,
     OUTCOMES_FILE,
     PLAN_QUALITY_FILE,
+    PLANS_FILE,
     QUERIES_FILE,
     QUERY_METRICS_FILE,
     RANKING_FILE,
@@ -131,49 +138,73 @@ def with_provenance(step: Step, rows: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-@pipeline_asset(
-    "evaluation/plan_quality",
-    deps=["ranking/graph", "questions/queries", "skb/store"],
-    code_version=CODE_VERSION,
-    kinds={"duckdb"},
-)
+_PLAN_INPUTS = [PLANS, "ranking/graph", "graph/anchors", "graph/csr", "questions/queries", "skb/store"]
+
+
+@pipeline_asset("evaluation/plan_quality", deps=_PLAN_INPUTS, code_version=CODE_VERSION, kinds={"duckdb"})
 def plan_quality(
     context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig
 ) -> dg.MaterializeResult:
-    """How good the plans are: do they execute, how many candidates do they leave, is an answer among them.
+    """How good the plans of each engine are: do they execute, how many candidates do they leave, is an answer among
+    them, and does the risk level they state go with that.
 
-    Denominators are all questions. Tables `plan_quality` and `causes` in a DuckDB file.
+    Denominators are all questions. Tables `plan_quality`, `causes` and `risk` in a DuckDB file, and `risk_SPLIT.png`.
     """
     step = Step(
-        context,
-        workspace,
-        config,
-        code_version=CODE_VERSION,
-        inputs=["ranking/graph", "questions/queries", "skb/store"],
+        context, workspace, config, code_version=CODE_VERSION, inputs=_PLAN_INPUTS, sections=["retrieval", "linking"]
     )
 
     def build(draft: Draft) -> None:
         queries = read_frame(step.input("questions/queries").file(QUERIES_FILE))
-        outcomes = read_frame(step.input("ranking/graph").file(OUTCOMES_FILE))
         with connect(step.input("skb/store").file(SKB_FILE), read_only=True) as con:
-            node_type = node_table(con)["node_type"].to_dict()
-        hits = graph_hits_for_fusion(step.input("ranking/graph"))
-        judged = {"rules": judge_plans(queries, outcomes, hits, node_type, plans_agree)}
-        table = plan_quality_table(judged, queries, dataset=step.dataset)
-        causes = causes_table(judged)
-        write_tables(draft.path / PLAN_QUALITY_FILE, {"plan_quality": table, "causes": causes})
-        test = table[(table["split"] == "test") & (table["slice"] == "all")].set_index("measure")["value"]
-        shown = {
-            f"{split} plans": plan_quality_markdown(table, split=split, slices=_PLAN_SLICES)
-            for split in ("test", "val")
+            nodes = node_table(con)
+        node_type = nodes["node_type"].to_dict()
+        judged = {
+            engine: judge_plans(queries, outcomes, hits, node_type, plans_agree)
+            for engine, outcomes, hits in _executed(step, queries, nodes)
         }
+        table = plan_quality_table(judged, queries, dataset=step.dataset)
+        causes, risk = causes_table(judged), risk_table(judged)
+        write_tables(draft.path / PLAN_QUALITY_FILE, {"plan_quality": table, "causes": causes, "risk": risk})
+        first = next(iter(judged))
+        test = table[(table["split"] == "test") & (table["slice"] == "all") & (table["engine"] == first)]
+        shown = {}
+        for split in ("test", "val"):
+            shown[f"{split} plans"] = plan_quality_markdown(table, split=split, slices=_PLAN_SLICES)
+            image = risk_plot(risk, split=split)
+            (draft.path / f"risk_{split}.png").write_bytes(image)
+            picture = f"![candidates by risk level](data:image/png;base64,{base64.b64encode(image).decode()})"
+            shown[f"{split} risk"] = f"{risk_markdown(risk, split=split)}\n\n{picture}"
         draft.finish(
-            stable_hash([frame_hash(table), frame_hash(causes)]),
-            {f"test {measure}": round(float(value), 4) for measure, value in test.dropna().items()},
+            stable_hash([frame_hash(table), frame_hash(causes), frame_hash(risk)]),
+            {
+                f"test {measure}": round(float(value), 4)
+                for measure, value in test.set_index("measure")["value"].dropna().items()
+            },
             markdown={**shown, "causes": markdown_rows(causes)},
         )
 
     return step.run(build)
+
+
+def _executed(
+    step: Step, queries: pd.DataFrame, nodes: pd.DataFrame
+) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
+    """Per engine its name, outcomes, and hits of executed plans; those of the first are there already."""
+    plans, ranked = step.input(PLANS), step.input("ranking/graph")
+    first = str(plans.manifest["engine"])
+    yield first, read_frame(ranked.file(OUTCOMES_FILE)), graph_hits_for_fusion(ranked)
+    query_ids = queries["query_id"].tolist()
+    others = [e for e in read_frame(plans.file(PLANS_FILE), ["engine"])["engine"].unique() if e != first]
+    branch = step.workspace.open_graph_branch(step.spec) if others else None
+    for engine in others:
+        assert branch is not None
+        rows = plans_of(plans, engine).set_index("query_id").loc[query_ids].reset_index()
+        answers = branch.answer(queries["query"].tolist(), validated_plans(rows))
+        hits = branch_hits(answers)
+        kept = ~np.array([a.fallback for a in answers])[hits.query]
+        found = pd.DataFrame({"query_id": np.array(query_ids)[hits.query[kept]], "node_id": hits.node_id[kept]})
+        yield engine, outcomes_frame(query_ids, rows, answers, nodes), found
 
 
 _PLAN_SLICES = ("all", "wording=known", "wording=held_out", "template=one_hop")

@@ -136,7 +136,7 @@ def ranking_hash(step: Step, frame: pd.DataFrame) -> str:
         )
 
 
-PLANS = "planning/plans_rules"
+PLANS = "planning/query_plans"
 
 
 @pipeline_asset(
@@ -203,7 +203,7 @@ def graph_neo4j(
 
 def rank_by_plans(step: Step, draft: Draft, branch: GraphBranch) -> None:
     """Answer all questions of the step's inputs with a branch, and finish the draft with ranking and outcomes."""
-    plans = read_frame(step.input(PLANS).file(PLANS_FILE))
+    plans = plans_of(step.input(PLANS))
     queries = read_frame(step.input("questions/queries").file(QUERIES_FILE), ["query_id", "query"])
     query_ids = queries["query_id"].tolist()
     plans = plans.set_index("query_id").loc[query_ids].reset_index()
@@ -226,6 +226,12 @@ def rank_by_plans(step: Step, draft: Draft, branch: GraphBranch) -> None:
     # What follows also reads the outcomes, so they count; times and the way a plan went do not.
     content = outcomes.drop(columns=["milliseconds", "touched_edges", "route"])
     draft.data_version = stable_hash([draft.data_version, frame_hash(content)])
+
+
+def plans_of(plans: Artifact, engine: str | None = None) -> pd.DataFrame:
+    """Rows of one engine, by default of the one whose plans are executed."""
+    frame = read_frame(plans.file(PLANS_FILE))
+    return frame[frame["engine"] == (engine or plans.manifest["engine"])].reset_index(drop=True)
 
 
 def _no_timeouts(made: Artifact) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from skb_pipeline.planning.plan import RiskLevel, ValidatedPlan
+from skb_pipeline.planning.plan import PlanStatus, RiskLevel, ValidatedPlan
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,19 @@ class PlanRecord:
     def risk_level(self) -> RiskLevel:
         """Of the plan that is executed; ``no_trade`` for a fallback."""
         return RiskLevel.NO_TRADE if self.validated.plan is None else self.validated.plan.risk_level
+
+    @classmethod
+    def not_asked(cls, query_id: str, engine: str) -> Self:
+        """The record of a question outside the number or the splits to be planned."""
+        return cls(query_id, engine, PlanCause.NOT_ASKED, ValidatedPlan(status=PlanStatus.FALLBACK, plan=None))
+
+
+def fallback_rate(records: Iterable[PlanRecord]) -> float:
+    """Share without a plan among the questions asked; 0 where none was. Text search that the planner asked for is no
+    failure of it."""
+    asked = [record for record in records if record.cause is not PlanCause.NOT_ASKED]
+    failed = [r for r in asked if r.validated.plan is None and r.cause is not PlanCause.SKIPPED]
+    return len(failed) / len(asked) if asked else 0.0
 
 
 class PlannerEngine(Protocol):

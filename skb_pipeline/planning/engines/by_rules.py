@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import duckdb
@@ -26,8 +27,12 @@ class RulesEngine:
     name = "rules"
 
     def __init__(self, con: duckdb.DuckDBPyConnection, spec: DatasetSpec) -> None:
-        self._planner = RulesPlanner(con, spec)
-        self._spec = spec
+        self._con, self._spec = con, spec
+
+    @cached_property
+    def _planner(self) -> RulesPlanner:
+        """Made when first needed: it reads all names."""
+        return RulesPlanner(self._con, self._spec)
 
     def fingerprint(self) -> dict[str, Any]:
         """The sections of the spec that the rules read."""

@@ -11,7 +11,7 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -261,10 +261,15 @@ class LanguageModelPlanner:
         ]
         found = {i: _failed(Failed(PlanCause.DEADLINE, "no time was left for another call")) for i in late}
         progress = _Progress(f"{self.name}: {what}", len(requests), self._report)
-        for place, reply in self._chat.complete(requests, self._json_schema) if requests else ():
-            found[sent[place]] = self._attempt(reply)
-            progress.add(found[sent[place]])
-        progress.close()
+        replies = self._chat.complete(requests, self._json_schema) if requests else iter(())
+        try:
+            for place, reply in replies:
+                found[sent[place]] = self._attempt(reply)
+                progress.add(found[sent[place]])
+        finally:
+            progress.close()
+            if isinstance(replies, Generator):
+                replies.close()  # so that an interrupt also ends calls on their way
         if len(found) != len(calls):
             raise RuntimeError(f"the chat model gave {len(found)} replies to {len(calls)} requests")
         rounds: dict[int, tuple[_Case, list[Attempt]]] = {}

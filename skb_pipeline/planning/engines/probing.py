@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -81,3 +81,13 @@ class BranchProbe:
         if answered.result is None or outcome is not GraphOutcome.OK:
             return ProbeResult(outcome, (), 0, links)
         return ProbeResult(outcome, tuple(sorted(answered.node_ids.tolist())), answered.result.n_cand, links)
+
+
+def runner(branch: GraphBranch) -> Callable[[Sequence[ValidatedPlan]], list[tuple[int, list[int]]]]:
+    """Executes plans for a check of examples: the number of answers and the node ids of the best, best first."""
+
+    def run(plans: Sequence[ValidatedPlan]) -> list[tuple[int, list[int]]]:
+        answered = branch.answer([""] * len(plans), plans)
+        return [(a.result.n_cand, a.node_ids.tolist()) if a.result is not None else (0, []) for a in answered]
+
+    return run
