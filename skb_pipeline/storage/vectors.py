@@ -1,14 +1,18 @@
 """A cache of vectors keyed by what they were computed from, so that only new rows are computed again.
 
 A cache folder belongs to one fingerprint (model, settings). It holds immutable parts, each a NumPy file of records
-(key, vector) that appears in one step; a killed run leaves whole parts and at most a scratch file.
+(key, vector) that appears in one step; a killed run leaves whole parts and at most a scratch file. Parts of similar
+size are merged as they become many, so that even a large cache has a few dozen.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import shutil
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,16 +20,23 @@ from uuid import uuid4
 import numpy as np
 
 from skb_pipeline.storage import atomic
-from skb_pipeline.storage.artifacts import ManifestMismatchError
+from skb_pipeline.storage.artifacts import MANIFEST, ArtifactStore, ManifestMismatchError, sweep
+from skb_pipeline.storage.paths import check_dataset_name, inside
 
 _FINGERPRINT = "fingerprint.json"
 _PARTS = "part-*.npy"
 _SCRATCH_SECONDS = 3600.0
-"""Age after which a scratch file cannot belong to a live writer: writing a part takes seconds."""
+"""Age after which a scratch file cannot belong to a live writer: the largest merge takes minutes."""
+_FAN_IN = 16
+"""Parts of one size class that become one part. Each row is written again at most once per class."""
+_BLOCK = 65_536
+"""Rows copied at once."""
+_ATTEMPTS = 10
+"""At opening, while other processes replace parts."""
 
 
 class VectorCache:
-    """Vectors by key. Several processes may append at the same time; :meth:`prune` must run alone.
+    """Vectors by key. Several processes may append and merge at the same time; :meth:`prune` must run alone.
 
     Keys are sha256 in hex (64 characters). Vectors are float32 and all of one length.
     """
@@ -80,7 +91,8 @@ class VectorCache:
         records = np.empty(len(new), dtype=[("key", "S64"), ("vector", np.float32, (vectors.shape[1],))])
         records["key"] = [keys[i] for i in new]
         records["vector"] = vectors[new]
-        self._register(_write_part(self.folder, self._next_number, records))
+        self._register(_write_part(self.folder, self._next_number, [(records, range(len(records)))]))
+        self.merge()
 
     def get(self, keys: Sequence[str]) -> np.ndarray:
         """Vectors of ``keys`` in their order, float32 [n, dim] (dim is 0 for an empty cache).
@@ -93,29 +105,60 @@ class VectorCache:
             raise KeyError(f"{len(absent)} keys have no vector, such as {absent[0]}")
         rows = np.fromiter((self._row_of[key] for key in keys), dtype=np.int64, count=len(keys))
         found = np.empty((len(keys), self.dimension or 0), dtype=np.float32)
-        starts = np.cumsum([0, *(len(part) for part in self._parts)])
-        owner = np.searchsorted(starts, rows, side="right") - 1
-        for number in np.unique(owner):
-            mine = owner == number
-            found[mine] = self._parts[number]["vector"][rows[mine] - starts[number]]
+        owner = np.searchsorted(self._starts, rows, side="right") - 1
+        for place in np.unique(owner):
+            mine = owner == place
+            found[mine] = self._parts[place]["vector"][rows[mine] - self._starts[place]]
         return found
+
+    def merge(self, at: int = _FAN_IN) -> int:
+        """Make one part of those of a size class wherever there are ``at`` of them or more; :meth:`append` does so too.
+
+        Numbers of rows within a class differ by less than a factor of 16. A run that is killed meanwhile leaves
+        vectors twice and loses none; doubles go with the next merge of their parts.
+
+        Returns:
+            How many parts became part of another.
+        """
+        merged = 0
+        while True:
+            classes: dict[int, list[int]] = defaultdict(list)
+            for place, part in enumerate(self._parts):
+                classes[int(math.log(len(part), _FAN_IN))].append(place)
+            many = next((places for places in classes.values() if len(places) >= max(at, 2)), None)
+            if many is None:
+                return merged
+            self._replace(many, lambda key: True)
+            merged += len(many)
 
     def prune(self, keep: Collection[str]) -> int:
         """Remove vectors whose key is not in ``keep`` (and doubles); return how many rows went from the disk."""
-        wanted, removed = set(keep), 0
-        for path, part in zip(self._paths, self._parts, strict=True):
-            keys = _keys(part)
-            kept = [i for i, key in enumerate(keys) if key in wanted]
-            wanted.difference_update(keys)
-            removed += len(keys) - len(kept)
-            if len(kept) == len(keys):
-                continue
-            if kept:
-                _write_part(self.folder, self._next_number, part[kept])
-                self._next_number += 1
-            path.unlink()
+        wanted = set(keep)
+        before = sum(len(part) for part in self._parts)
+        for place in reversed(range(len(self._parts))):  # what takes a part's place comes last
+            if len(self._current_rows(place, wanted.__contains__)) < len(self._parts[place]):
+                self._replace([place], wanted.__contains__)
         self._reload()
-        return removed
+        return before - sum(len(part) for part in self._parts)
+
+    def _current_rows(self, place: int, keep: Callable[[str], bool]) -> list[int]:
+        """Rows of a part that :meth:`get` reads, of keys to keep."""
+        start = self._starts[place]
+        keys = enumerate(_keys(self._parts[place]))
+        return [row for row, key in keys if self._row_of[key] == start + row and keep(key)]
+
+    def _replace(self, places: list[int], keep: Callable[[str], bool]) -> None:
+        """Put one part with the current rows of some in their place."""
+        pieces = [(self._parts[place], self._current_rows(place, keep)) for place in places]
+        paths = [self._paths[place] for place in places]
+        if any(rows for _, rows in pieces):
+            # Under the lowest number, so that these rows still come before doubles of them in later parts.
+            self._register(_write_part(self.folder, min(map(_number, paths)), pieces), instead=True)
+        for place in sorted(places, reverse=True):
+            for column in (self._parts, self._paths, self._starts):
+                del column[place]
+        for path in paths:
+            path.unlink(missing_ok=True)  # another process may have done the same
 
     def _check(self, keys: Sequence[str], vectors: np.ndarray) -> None:
         if vectors.ndim != 2 or len(vectors) != len(keys) or vectors.shape[1] == 0 or vectors.dtype != np.float32:
@@ -132,36 +175,92 @@ class VectorCache:
             raise ValueError(f"vector of {keys[bad[0]]} is not finite")
 
     def _reload(self) -> None:
-        self._row_of: dict[str, int] = {}
-        self._parts: list[np.ndarray] = []
-        self._paths: list[Path] = []
-        self._n_rows = 0
-        self._next_number = 0
-        for path in sorted(self.folder.glob(_PARTS)):
-            self._register(path)
+        for attempt in range(1, _ATTEMPTS + 1):
+            self._row_of: dict[str, int] = {}
+            self._parts: list[np.ndarray] = []
+            self._paths: list[Path] = []
+            self._starts: list[int] = []  # row numbers of a part that is gone are not given again
+            self._n_rows = 0
+            self._next_number = 0
+            try:
+                for path in sorted(self.folder.glob(_PARTS)):
+                    self._register(path)
+                return
+            except FileNotFoundError:  # another process has just merged it
+                if attempt == _ATTEMPTS:
+                    raise
 
-    def _register(self, path: Path) -> None:
+    def _register(self, path: Path, *, instead: bool = False) -> None:
+        """Take up a part; ``instead``: its rows go before those known so far."""
         part = np.load(path, mmap_mode="r")
         if self.dimension not in (None, part["vector"].shape[1]):
             raise ManifestMismatchError(f"{path} holds vectors of another length than the parts before it")
-        for i, key in enumerate(_keys(part)):
-            self._row_of.setdefault(key, self._n_rows + i)
+        numbered = zip(_keys(part), range(self._n_rows, self._n_rows + len(part)), strict=True)
+        if instead:
+            self._row_of.update(numbered)
+        else:
+            for key, row in numbered:
+                self._row_of.setdefault(key, row)
+        self._starts.append(self._n_rows)
         self._n_rows += len(part)
         self._parts.append(part)
         self._paths.append(path)
-        self._next_number = int(path.name.split("-")[1]) + 1
+        self._next_number = max(self._next_number, _number(path) + 1)
+
+
+def fingerprints_in_use(store: ArtifactStore, dataset: str) -> list[dict[str, Any]]:
+    """Encoders that kept versions of a dataset's artefacts were made with: ``config.encoder`` of their manifests."""
+    folder = inside(store.root, check_dataset_name(dataset))
+    manifests = [json.loads(path.read_text()) for path in sorted(folder.glob(f"*/*/*/{MANIFEST}"))]
+    return [manifest["config"]["encoder"] for manifest in manifests if "encoder" in manifest.get("config", {})]
+
+
+def remove_unused(caches: Path, in_use: Iterable[Mapping[str, Any]]) -> list[Path]:
+    """Remove whole caches of vectors that belong to no fingerprint in use; must run alone.
+
+    Args:
+        caches: folder whose subfolders are caches; what is no cache of vectors stays.
+        in_use: fingerprints; one that says more than a cache's own, such as prefixes of texts, uses it too.
+
+    Returns:
+        The folders removed.
+    """
+    if not caches.is_dir():
+        return []
+    sweep(caches)
+    used = list(in_use)
+    removed = []
+    for path in sorted(caches.glob(f"*/{_FINGERPRINT}")):
+        own = json.loads(path.read_text())
+        if not any(own.items() <= fingerprint.items() for fingerprint in used):
+            scratch = caches / atomic.scratch_name()
+            path.parent.rename(scratch)  # at once: half a cache would look like a damaged one
+            shutil.rmtree(scratch)
+            removed.append(path.parent)
+    return removed
 
 
 def _keys(part: np.ndarray) -> list[str]:
     return [key.decode() for key in part["key"].tolist()]
 
 
-def _write_part(folder: Path, number: int, records: np.ndarray) -> Path:
-    """Write one part under a name no other process can choose; it sorts by ``number``."""
+def _number(path: Path) -> int:
+    return int(path.name.split("-")[1])
+
+
+def _write_part(folder: Path, number: int, pieces: Sequence[tuple[np.ndarray, Sequence[int]]]) -> Path:
+    """Write rows of some records as one part, under a name no other process can choose; it sorts by ``number``."""
     path = folder / f"part-{number:08d}-{uuid4().hex[:8]}.npy"
     scratch = folder / atomic.scratch_name()
+    header = {
+        **np.lib.format.header_data_from_array_1_0(pieces[0][0]),
+        "shape": (sum(len(rows) for _, rows in pieces),),
+    }
     with scratch.open("wb") as file:
-        np.save(file, records)
+        np.lib.format.write_array_header_1_0(file, header)
+        for records, rows in pieces:
+            for start in range(0, len(rows), _BLOCK):
+                records[rows[start : start + _BLOCK]].tofile(file)
     atomic.fsync_one(scratch)
     scratch.rename(path)
     atomic.fsync_one(folder)

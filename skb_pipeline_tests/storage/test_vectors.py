@@ -3,14 +3,15 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skb_pipeline.storage.artifacts import ManifestMismatchError
-from skb_pipeline.storage.vectors import VectorCache
+from skb_pipeline.storage.artifacts import ArtifactStore, ManifestMismatchError, Recipe
+from skb_pipeline.storage.vectors import VectorCache, fingerprints_in_use, remove_unused
 
 FINGERPRINT = {"model": "m", "revision": "1", "max_length": 8}
 
@@ -107,6 +108,115 @@ def test_old_scratch_is_swept_and_a_fresh_one_left_to_its_writer(tmp_path) -> No
     assert len(VectorCache(tmp_path, FINGERPRINT)) == 0
     assert not old.exists()
     assert fresh.exists()
+
+
+def fill(cache: VectorCache, parts: int, size: int) -> list[str]:
+    """Append parts of ``size`` keys each; the vector of key i begins with i."""
+    names = range(parts * size)
+    for start in range(0, parts * size, size):
+        cache.append([key(n) for n in names[start : start + size]], rows(*names[start : start + size]))
+    return [key(n) for n in names]
+
+
+def test_parts_are_merged_by_size_class_as_they_become_many(tmp_path) -> None:
+    cache = VectorCache(tmp_path, FINGERPRINT)
+    keys = fill(cache, 16, 2)
+    assert len(list(tmp_path.glob("part-*"))) == 1
+    cache.append([key("more")], rows(-1))
+    keys += fill(cache, 300, 2)[32:]
+    # 300 parts of one class: 18 merged ones of the next, of which 16 became one of the class above, and what is left.
+    sizes = sorted(len(np.load(path)) for path in tmp_path.glob("part-*"))
+    assert sizes[-1] > 16 * 16
+    assert sum(sizes) == 601
+    assert len(sizes) < 3 * 16
+    for opened in (cache, VectorCache(tmp_path, FINGERPRINT)):
+        assert opened.get(keys)[:, 0].tolist() == list(range(600))
+        assert opened.get([key("more")])[0, 0] == -1
+    assert cache.merge(at=2) > 0
+    assert len(list(tmp_path.glob("part-*"))) <= 3
+    assert VectorCache(tmp_path, FINGERPRINT).get(keys)[:, 0].tolist() == list(range(600))
+
+
+def test_doubles_go_with_a_merge_and_the_first_vector_stays(tmp_path) -> None:
+    one, two = VectorCache(tmp_path, FINGERPRINT), VectorCache(tmp_path, FINGERPRINT)
+    one.append([key("a"), key("b")], rows(1, 2))
+    two.append([key("x")], rows(7))
+    two.append([key("a"), key("c")], rows(9, 3))  # of its own part, it knows no other
+    before = VectorCache(tmp_path, FINGERPRINT)
+    wanted = [key(n) for n in "abcx"]
+    expected = before.get(wanted).tolist()
+    assert before.merge(at=2) == 3
+    for opened in (before, VectorCache(tmp_path, FINGERPRINT)):
+        assert opened.get(wanted).tolist() == expected
+        assert len(opened) == 4
+    assert [len(np.load(path)) for path in tmp_path.glob("part-*")] == [4]
+
+
+def test_merging_does_not_disturb_who_has_the_cache_open(tmp_path) -> None:
+    VectorCache(tmp_path, FINGERPRINT).append([key("a")], rows(1))
+    VectorCache(tmp_path, FINGERPRINT).append([key("b")], rows(2))
+    reader, one, two = (VectorCache(tmp_path, FINGERPRINT) for _ in range(3))
+    assert (one.merge(at=2), two.merge(at=2)) == (2, 2)  # the second of parts that are gone
+    reader.append([key("c")], rows(3))
+    for opened in (reader, VectorCache(tmp_path, FINGERPRINT)):
+        assert opened.get([key(n) for n in "abc"])[:, 0].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("stop", ["before the switch", "before the old parts are gone", "between the old parts"])
+def test_a_killed_merge_loses_nothing(tmp_path, monkeypatch, stop) -> None:
+    cache = VectorCache(tmp_path, FINGERPRINT)
+    keys = fill(cache, 5, 3)
+
+    class Killed(BaseException):
+        pass
+
+    def killed(self: Path, *args: object, **kwargs: object) -> None:
+        monkeypatch.undo()
+        if stop == "between the old parts":
+            self.unlink()
+        raise Killed
+
+    monkeypatch.setattr(Path, "rename" if stop == "before the switch" else "unlink", killed)
+    with pytest.raises(Killed):
+        cache.merge(at=2)
+    opened = VectorCache(tmp_path, FINGERPRINT)
+    assert opened.get(keys)[:, 0].tolist() == list(range(15))
+    opened.merge(at=2)
+    assert sum(len(np.load(path)) for path in tmp_path.glob("part-*")) == 15
+    assert VectorCache(tmp_path, FINGERPRINT).get(keys)[:, 0].tolist() == list(range(15))
+
+
+def test_a_part_that_vanishes_while_the_cache_is_opened_is_no_error(tmp_path, monkeypatch) -> None:
+    other = VectorCache(tmp_path, FINGERPRINT)
+    keys = fill(other, 4, 1)
+    load = np.load
+
+    def merged_meanwhile(path: Path, **kwargs: object) -> np.ndarray:
+        monkeypatch.undo()
+        other.merge(at=2)
+        return load(path, **kwargs)
+
+    monkeypatch.setattr(np, "load", merged_meanwhile)
+    assert VectorCache(tmp_path, FINGERPRINT).get(keys)[:, 0].tolist() == [0, 1, 2, 3]
+
+
+def test_caches_of_encoders_that_no_artefact_was_made_with_are_removed(tmp_path) -> None:
+    store, caches = ArtifactStore(tmp_path / "store"), tmp_path / "caches"
+    old, previous, current = ({**FINGERPRINT, "revision": name} for name in ("old", "previous", "current"))
+    for fingerprint in (old, previous, current):
+        VectorCache(caches / fingerprint["revision"], fingerprint).append([key("a")], rows(1))
+    (caches / "replies").mkdir()
+    for number, fingerprint in enumerate((previous, current)):
+        config = {"encoder": {**fingerprint, "query_prefix": "q: "}}
+        with store.write(Recipe("toy", "index/dense", str(number), config=config)) as draft:
+            draft.finish("version", {})
+    with store.write(Recipe("toy", "text/documents", "1")) as draft:
+        draft.finish("version", {})
+    in_use = fingerprints_in_use(store, "toy")
+    assert [entry["revision"] for entry in in_use] in (["current", "previous"], ["previous", "current"])
+    assert remove_unused(caches, in_use) == [caches / "old"]
+    assert sorted(path.name for path in caches.iterdir()) == ["current", "previous", "replies"]
+    assert remove_unused(tmp_path / "absent", in_use) == []
 
 
 @given(st.lists(st.sets(st.integers(0, 30), max_size=8), max_size=5), st.sets(st.integers(0, 40)))
