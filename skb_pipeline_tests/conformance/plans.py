@@ -35,12 +35,15 @@ class PlanCase:
         variables = {v for hop in positive for v in (hop.from_var, hop.to_var)}
         pairs = [frozenset((hop.from_var, hop.to_var)) for hop in positive]
         relations = Counter(hop.rel for hop in positive)
+        uses = Counter(v for hop in positive for v in (hop.from_var, hop.to_var))
+        free = uses.keys() - {"T", *(anchor.var for anchor in self.plan.anchors)}
         found = {f"{len(self.plan.anchors)} anchors", f"{len(positive)} positive hops"}
         for name, holds in [
             ("negation", len(positive) < len(self.plan.hops)),
             ("relation twice", max(relations.values()) == 2),
             ("relation three times", max(relations.values()) > 2),
             ("parallel hops", len(set(pairs)) < len(pairs)),
+            ("shared free variable", any(uses[var] > 2 for var in free)),
             ("self-loop hop", any(len(pair) == 1 for pair in pairs)),
             ("cycle", len(positive) >= len(variables) and all(len(p) == 2 for p in pairs)),
             ("several target labels", len(self.plan.target.labels) > 1),

@@ -15,6 +15,7 @@ from skb_pipeline.graph.results import Bindings, GraphResult
 from skb_pipeline.planning.plan import Plan, PlanStatus
 from skb_pipeline.planning.schema import GraphSchema
 from skb_pipeline.planning.validation import validate
+from skb_pipeline.storage.duck import connect
 from skb_pipeline_tests.bolt_loader import GraphRows
 from skb_pipeline_tests.bolt_server import BoltServer
 from skb_pipeline_tests.conformance.compare import assert_same, check_case, check_plans_over_store
@@ -30,6 +31,18 @@ from skb_pipeline_tests.conformance.graphs import (
 )
 from skb_pipeline_tests.conformance.plans import small_cases, small_graphs
 from skb_pipeline_tests.conformance.test_hostile_names import HOSTILE
+from skb_pipeline_tests.shared_data import build_shared_skb, shared_spec
+
+SHAPES = (
+    "3 anchors",
+    "4 positive hops",
+    "negation",
+    "relation three times",
+    "parallel hops",
+    "cycle",
+    "shared free variable",
+)
+"""What random plans over any graph must cover: without one of these, agreement would mean less."""
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +81,26 @@ def test_random_plans(run_cypher: Engine) -> None:
     assert report.compared == 220
     assert report.empty < 110
     assert report.capped > 0
-    for feature in ("3 anchors", "4 positive hops", "negation", "relation three times", "parallel hops", "cycle"):
+    for feature in (*SHAPES, "self-loop hop"):
         assert report.features[feature] > 0, (feature, report)
+
+
+@pytest.mark.slow
+@pytest.mark.shared_data
+def test_a_thousand_plans_over_a_part_of_primekg(
+    run_cypher: Engine, bolt_server: BoltServer, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The first thousand of the plans that memory and SQL are compared on."""
+    schema = GraphSchema.from_spec(shared_spec("primekg_partial"))
+    path = build_shared_skb("primekg_partial", tmp_path_factory.mktemp("primekg"))
+    with connect(path, read_only=True) as con:
+        report = check_plans_over_store(con, schema, 1000, seed=77, engines={"cypher": run_cypher})
+        (n_nodes,) = con.execute("SELECT count(*) FROM nodes").fetchone() or (0,)
+    assert (report.compared, report.routes) == (1000, {"cypher: cypher": 1000})
+    assert report.empty < 300
+    for feature in (*SHAPES, "several target labels", "no target label"):
+        assert report.features[feature] > 0, (feature, report)
+    assert bolt_server.count_nodes() == n_nodes > 10_000
 
 
 @pytest.mark.slow

@@ -34,6 +34,8 @@ def test_engines_agree_with_the_oracle_on_random_plans() -> None:
         "relation twice",
         "relation three times",
         "parallel hops",
+        "self-loop hop",
+        "shared free variable",
         "cycle",
         "several target labels",
         "no target label",
