@@ -30,8 +30,10 @@ from skb_pipeline.storage import atomic
 MODEL = "smollm2-135m-instruct"
 """Name under which the small model is served."""
 CONTEXT_TOKENS = 8192
-THREADS = 2
+THREADS = 1
+"""Two that wait for each other by spinning are ten times slower than one on a machine with other work."""
 START_SECONDS = 120
+STOP_SECONDS = 5
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class ScriptedServer:
         self.chats: list[SeenRequest] = []
         self.pages: dict[str, Reply] = {"/v1/models": json_reply({"object": "list", "data": [{"id": "scripted"}]})}
         self._script = script
-        self._lock = threading.Lock()
+        self._idle = threading.Condition()
         self._in_flight = 0
         self._stopped = threading.Event()
         self._http = _Http(("127.0.0.1", 0), partial(_Handler, self))
@@ -161,6 +163,8 @@ class ScriptedServer:
             self._stopped.set()
             self._http.shutdown()
             thread.join()
+            with self._idle:
+                self._idle.wait_for(lambda: self._in_flight == 0, timeout=STOP_SECONDS)
             self._http.server_close()
 
     def answer(self, handler: _Handler, method: str, body: Any) -> None:
@@ -168,7 +172,7 @@ class ScriptedServer:
         if method == "GET":
             self._send(handler, self.pages.get(handler.path, error_reply(404, "no such page")))
             return
-        with self._lock:
+        with self._idle:
             self._in_flight += 1
             headers = {name.lower(): value for name, value in handler.headers.items()}
             request = SeenRequest(
@@ -178,8 +182,9 @@ class ScriptedServer:
         try:
             request.abandoned = not self._send(handler, self._script(request))
         finally:
-            with self._lock:
+            with self._idle:
                 self._in_flight -= 1
+                self._idle.notify_all()
 
     def _send(self, handler: _Handler, reply: Reply) -> bool:
         """Whether the client was there to the end."""
@@ -187,6 +192,9 @@ class ScriptedServer:
             return self._send_parts(handler, reply)
         except ConnectionError:
             return False
+        except _StoppedError:
+            handler.close_connection = True
+            return True
 
     def _send_parts(self, handler: _Handler, reply: Reply) -> bool:
         if not self._wait(handler, float("inf") if reply.hang == "head" else reply.delay):
@@ -212,13 +220,16 @@ class ScriptedServer:
         """Wait; whether the client is still there. Ends at once when it leaves or the server stops."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            if self._stopped.is_set():
-                handler.close_connection = True
-                return False
             readable, _, _ = select.select([handler.connection], [], [], min(left, 0.02))
             if readable and not handler.connection.recv(1, socket.MSG_PEEK):
                 return False
+            if self._stopped.is_set():
+                raise _StoppedError
         return True
+
+
+class _StoppedError(Exception):
+    """The server ends in the middle of an answer."""
 
 
 class _Http(ThreadingHTTPServer):
@@ -243,7 +254,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         length = int(self.headers.get("content-length", 0))
-        self._scripted.answer(self, "POST", json.loads(self.rfile.read(length)))
+        content = self.rfile.read(length)
+        if len(content) < length:  # the client left while it sent
+            self.close_connection = True
+            return
+        self._scripted.answer(self, "POST", json.loads(content))
 
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet: tests read ``chats``."""
