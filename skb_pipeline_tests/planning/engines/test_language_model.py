@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +19,10 @@ from skb_pipeline.graph.results import GraphOutcome
 from skb_pipeline.planning.engines.base import PlanCause, PlanRecord, Question
 from skb_pipeline.planning.engines.completions import ChatRequest, Completion, Failed
 from skb_pipeline.planning.engines.language_model import MENDABLE, LanguageModelPlanner
+from skb_pipeline.planning.engines.openai_http import OpenAIChat
 from skb_pipeline.planning.engines.probing import BranchProbe
 from skb_pipeline.planning.engines.replies import MAX_CHARACTERS
+from skb_pipeline.planning.frames import CONTENT, plans_frame
 from skb_pipeline.planning.plan import PlanStatus, RiskLevel
 from skb_pipeline.planning.prompts.guidance import Guidance
 from skb_pipeline.planning.prompts.prompt_set import PromptSet
@@ -28,8 +31,18 @@ from skb_pipeline.planning.validation import validate
 from skb_pipeline.retrieval.encoder import Encoder
 from skb_pipeline.skb.ingest import ingest
 from skb_pipeline.skb.store import node_table
+from skb_pipeline.storage.completions import CachedChat, CompletionCache
 from skb_pipeline.storage.duck import connect
 from skb_pipeline.storage.vectors import VectorCache
+from skb_pipeline_tests.llm_servers import (
+    Reply,
+    SeenRequest,
+    SmallModel,
+    chat_reply,
+    error_reply,
+    scripted_server,
+    small_model,  # noqa: F401 (a fixture)
+)
 from skb_pipeline_tests.toy import Edge, ListSource, toy_spec
 
 MODEL = {"name": "small", "deadline_s": 20.0}
@@ -430,6 +443,55 @@ def test_the_round_for_empty_results_asks_only_for_those(probe: BranchProbe) -> 
     assert [r.cause for r in records] == [PlanCause.PLANNED, PlanCause.NOT_JSON, PlanCause.REPAIRED]
     assert [len(requests) for requests in chat.rounds] == [3, 2, 1]
     assert (records[2].raw_output, records[2].attempts) == (SOUTH, 3)
+
+
+# ------------------------------------------------------------------------------------------------- over HTTP
+
+
+def http_planner(folder: Path, base_url: str, **model: Any) -> LanguageModelPlanner:
+    spec = spec_with(model={"name": "scripted", "base_url": base_url, "retries": 0, **model})
+    assert spec.plans.model is not None
+    chat = CachedChat(OpenAIChat(spec.plans.model, {}), CompletionCache(folder))
+    prompts = PromptSet(spec, Guidance(name="none"))
+    return LanguageModelPlanner("openai", chat, prompts, GraphSchema.from_spec(spec), spec.plans)
+
+
+def test_over_http_a_second_run_asks_only_for_what_failed(tmp_path: Path) -> None:
+    def script(request: SeenRequest) -> Reply:
+        asked = request.body["messages"][-1]["content"]
+        if "tents" in asked:
+            return error_reply(503)
+        usage = {"prompt_tokens": 50, "completion_tokens": 5}
+        return chat_reply(WRONG if "socks" in asked and "BOUGHT_WITH" not in asked else GOOD, usage=usage)
+
+    questions = [Question(str(i), text) for i, text in enumerate(("shoes", "tents", "socks", ""))]
+    with scripted_server(script) as server:
+        first = http_planner(tmp_path, server.base_url).plan(questions)
+        calls = len(server.chats)
+        second = http_planner(tmp_path, server.base_url).plan(questions)
+        assert (calls, len(server.chats)) == (4, 5)
+    expected = [PlanCause.PLANNED, PlanCause.SERVER_ERROR, PlanCause.REPAIRED, PlanCause.NO_TEXT]
+    assert [r.cause for r in first] == [r.cause for r in second] == expected
+    assert [r.reused for r in first] == [False] * 4
+    assert [r.reused for r in second] == [True, False, True, False]
+    assert plans_frame(first)[CONTENT].equals(plans_frame(second)[CONTENT])
+    assert [(r.model, r.prompt_tokens, r.attempts) for r in second] == [
+        ("scripted", 50, 1), (None, None, 0), ("scripted", 100, 2), (None, None, 0),
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_real_model_gives_a_record_whatever_it_says(tmp_path: Path, small_model: SmallModel) -> None:  # noqa: F811
+    # Few tokens, as the machine may be slow; with them the reply is most likely cut.
+    model = {"name": small_model.name, "max_tokens": 32, "deadline_s": 240.0}
+    (record,) = http_planner(tmp_path, small_model.base_url, **model).plan([Question("q1", "Who makes shoes?")])
+    assert record.cause in (PlanCause.TRUNCATED, PlanCause.PLANNED, PlanCause.INVALID, PlanCause.SKIPPED)
+    assert record.raw_output is not None
+    assert record.raw_output.startswith("{")
+    assert record.prompt_tokens is not None
+    (again,) = http_planner(tmp_path, small_model.base_url, **model).plan([Question("q1", "Who makes shoes?")])
+    assert again.reused
+    assert (again.raw_output, again.cause) == (record.raw_output, record.cause)
 
 
 # --------------------------------------------------------------------------------------------------- settings
