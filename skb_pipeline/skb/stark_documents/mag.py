@@ -61,7 +61,8 @@ class MagTexts:
 
     def texts(self, rows: pa.Table) -> np.ndarray:
         """Texts of the rows of a batch, object [rows]."""
-        fields = {name: given(rows["f"].combine_chunks().field(name), MISSING) for name in _FIELDS}
+        stored = rows["f"].combine_chunks()
+        fields = {name: given(stored.field(name), MISSING) for name in _FIELDS}
         names = given(rows["name"].combine_chunks(), MISSING)
         self.counts["nodes without a name"] += names.null_count
         names = names.fill_null("Unknown")
