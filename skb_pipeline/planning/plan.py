@@ -6,12 +6,24 @@ Our one extension is ``negated`` on a hop. Meaning of a plan: ``docs/plans.md``.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 TARGET = "T"
 """The variable whose bindings are the answers."""
+
+
+def _storable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("half a surrogate pair is no text") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_storable)]
+"""Text that can be stored as UTF-8. JSON may hold half a surrogate pair, which cannot."""
 
 
 class _Model(BaseModel):
@@ -37,19 +49,19 @@ class RiskLevel(StrEnum):
 class Anchor(_Model):
     """A variable bound to the nodes of type ``label`` that ``text`` is linked to."""
 
-    var: str = Field(min_length=1)
-    text: str = Field(min_length=1)
-    label: str
+    var: Text = Field(min_length=1)
+    text: Text = Field(min_length=1)
+    label: Text
     match_mode: MatchMode = MatchMode.NAME
 
 
 class Hop(_Model):
     """An edge of relation ``rel`` between two variables, in either direction."""
 
-    from_var: str = Field(alias="from", min_length=1)
-    rel: str
-    to_var: str = Field(min_length=1)
-    to_label: str
+    from_var: Text = Field(alias="from", min_length=1)
+    rel: Text
+    to_var: Text = Field(min_length=1)
+    to_label: Text
     negated: bool = False
 
 
@@ -57,8 +69,8 @@ class Target(_Model):
     """The answers: nodes of one of ``labels`` (empty: every candidate type), ranked by ``relevance_text``."""
 
     var: Literal["T"] = "T"
-    labels: list[str] = Field(default_factory=list)
-    relevance_text: str = ""
+    labels: list[Text] = Field(default_factory=list)
+    relevance_text: Text = ""
 
 
 RetrievalMode = Literal["doc_search", "graph_filter_doc", "graph_expand", "graph_strict", "skip"]

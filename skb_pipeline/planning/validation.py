@@ -333,8 +333,9 @@ def _fallback(faults: list[Dropped], plan: Plan | None = None) -> ValidatedPlan:
     rest = []
     if plan is not None:
         parts = [f"anchors[{i}]" for i in range(len(plan.anchors))] + [f"hops[{i}]" for i in range(len(plan.hops))]
+        # A fault of a whole list, such as too many hops, names all of them.
         named = {re.split(r"(?<=\])", fault.part)[0] for fault in faults}
-        rest = [Dropped(part=part, reason=NOT_EXECUTED) for part in parts if part not in named]
+        rest = [Dropped(part=p, reason=NOT_EXECUTED) for p in parts if not {p, p.partition("[")[0]} & named]
     return ValidatedPlan(status=PlanStatus.FALLBACK, plan=None, dropped=[*faults, *rest])
 
 
