@@ -27,6 +27,9 @@ MOST_HINTS = 16
 FEW, HUNDREDS = 20, 200
 """Answers up to which a plan may be called aggressive, and above which it is weak."""
 
+MOST_QUESTION = 500
+"""Characters of a question that is shown as example."""
+
 _TRIES = 5
 """Plans executed per example wanted, at most."""
 
@@ -101,12 +104,12 @@ def schema_hints(spec: DatasetSpec, frequency: Mapping[str, int]) -> tuple[Hint,
 
 
 def _hint(spec: DatasetSpec, path: Template) -> Hint:
-    start, goal = path.steps[-1].anchor, path.target
-    asked = f"{with_article(_noun(start))} is named and {_nouns(spec, goal)} are asked for"
+    start = readable(path.steps[-1].anchor)
+    asked = f"{with_article(start)} is named and {_nouns(spec, path.target)} are asked for"
     if path.shape is Shape.TWO_HOPS:
-        asked += f", joined through {with_article(_noun(path.steps[0].anchor))} that is not named"
+        asked += f", joined through {with_article(readable(path.steps[0].anchor))} that is not named"
     headings = ", then ".join(_headings(spec, step) for step in reversed(path.steps))
-    return Hint(path.name, f"{asked}; words for it: {headings}", path.plan([readable(start).upper()], None))
+    return Hint(path.name, f"{asked}; words for it: {headings}", path.plan([start.upper()], None))
 
 
 def _headings(spec: DatasetSpec, step: Step) -> str:
@@ -120,12 +123,8 @@ def _headings(spec: DatasetSpec, step: Step) -> str:
     raise KeyError(f"no triple of the schema is the step {step}")
 
 
-def _noun(node_type: str) -> str:
-    return readable(node_type)
-
-
 def _nouns(spec: DatasetSpec, node_type: str) -> str:
-    return spec.node_types[node_type].plural or plural(_noun(node_type))
+    return spec.node_types[node_type].plural or plural(readable(node_type))
 
 
 def _candidates(
@@ -137,6 +136,9 @@ def _candidates(
         if not isinstance(row.gold_plan, str):
             continue
         question = str(row.query)
+        if len(question) > MOST_QUESTION:
+            faults.append((question, f"longer than {MOST_QUESTION} characters"))
+            continue
         try:
             plan = Plan.model_validate_json(row.gold_plan)
             form.dump(plan)
@@ -184,7 +186,7 @@ def _choose(pool: Sequence[_Candidate], taken: Sequence[_Candidate], n: int) -> 
     frequency = Counter(candidate.template for candidate in pool)
     shown = Counter(candidate.template for candidate in taken)
     relations = set().union(*(candidate.relations for candidate in taken))
-    # One candidate of each template and set of relations is enough to choose from, however many questions there are.
+    # In groups, so that a choice is quick however many questions there are.
     groups: dict[tuple[str, frozenset[str]], list[_Candidate]] = {}
     for candidate in pool:
         groups.setdefault((candidate.template, candidate.relations), []).append(candidate)

@@ -134,11 +134,13 @@ def test_gold_plans_that_a_prompt_cannot_show_are_left_out_and_counted() -> None
         question(1, "train", "n", "made_by", [1]),
         question(2, "train", "n", "also_buy", [1], gold_plan="no plan"),
         question(3, "train", "n", "also_buy", [1], gold_plan=None),
+        question(4, "train", "n", "also_buy", [1], query="very " * 120 + "long"),
     ]
     made = make(rows, Recorder())
     assert made.kept.examples == ()
     reasons = [reason for _, reason in made.faults]
-    assert len(reasons) == 3
+    assert len(reasons) == 4
+    assert "longer than 500" in reasons[3]
     assert "negated hops are off" in reasons[0]
     assert "'made_by' is not a known relation" in reasons[1]
     assert "no training question has a usable gold plan" in made.notes[-1]
