@@ -102,12 +102,15 @@ class Workspace:
         engine: Engine,
         con: duckdb.DuckDBPyConnection,
         report: Callable[[str], None] | None = None,
+        *,
+        first_question: bool = True,
     ) -> Iterator[tuple[PlannerEngine, ModelReport | None]]:
         """A planner engine on the dataset's current artefacts (see ``planning.engines.opening.open_engine``).
 
         Args:
             con: the SKB file.
             report: takes lines on the progress.
+            first_question: ask a language model a known question before the others.
 
         Raises:
             ArtifactMissingError: a language model has no guidance yet.
@@ -126,6 +129,7 @@ class Workspace:
             replies=self.cache(spec.name, "replies"),
             probe=lambda: BranchProbe(self.open_graph_branch(spec), node_table(con)),
             report=report,
+            first_question=first_question,
         ) as opened:
             yield opened
 

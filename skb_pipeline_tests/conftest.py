@@ -8,6 +8,7 @@ import pytest
 
 from skb_pipeline.orchestration.running import prepare_home
 from skb_pipeline_tests.bolt_server import bolt_server  # noqa: F401 (a fixture)
+from skb_pipeline_tests.llm_servers import small_model  # noqa: F401 (a fixture)
 
 MINI = "HP:0004756"
 """Ventricular tachycardia with its diseases and genes: 142 nodes, the smallest slice with questions in every split."""
@@ -29,6 +30,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home with the dataset ``mini`` in its catalogue."""
     monkeypatch.setenv("SKB_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("SKB_CATALOGUE", raising=False)
+    for name in ("OPENAI_BASE_URL", "OPENAI_MODEL", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("NEO4J_URI", raising=False)  # so that the job writes to no server unless a test wants it
     monkeypatch.setenv("DAGSTER_HOME", "")  # so that the value set by prepare_home is undone too
     prepare_home()

@@ -275,6 +275,10 @@ class LanguageModelSpec(_Model):
     """Of the further plans of self-consistency."""
     seed: int = 0
     max_tokens: int = Field(default=1024, ge=16)
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    """What a server calls that limit; newer models of OpenAI take the second only."""
+    vllm: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments of ``vllm.LLM``, such as ``tensor_parallel_size`` or ``max_model_len``."""
     structured: Literal["json_schema", "json_object", "none"] = "json_schema"
     """How the server is made to answer with a plan."""
     thinking: bool | None = None

@@ -65,7 +65,7 @@ def request_body(spec: LanguageModelSpec, request: ChatRequest, schema: Mapping[
         "messages": [{"role": message.role, "content": message.content} for message in request.messages],
         "temperature": temperature,
         "seed": seed,
-        "max_tokens": spec.max_tokens,
+        spec.max_tokens_field: spec.max_tokens,
     }
     if spec.structured == "json_schema":
         plan = {"name": "plan", "schema": dict(schema), "strict": True}

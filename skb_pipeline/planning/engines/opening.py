@@ -16,7 +16,7 @@ import pandas as pd
 
 from skb_pipeline.datasets.spec import LANGUAGE_MODELS, DatasetSpec, Engine, LanguageModelSpec, PlansSpec
 from skb_pipeline.planning.engines.base import PlannerEngine
-from skb_pipeline.planning.engines.completions import ChatRequest, Completion, Failed
+from skb_pipeline.planning.engines.completions import ChatRequest, Failed
 from skb_pipeline.planning.schema import GraphSchema
 from skb_pipeline.questions.hashing import key_hash
 
@@ -105,6 +105,7 @@ def open_engine(
     replies: Path,
     probe: Callable[[], PlanProbe],
     report: Callable[[str], None] | None = None,
+    first_question: bool = True,
 ) -> Iterator[tuple[PlannerEngine, ModelReport | None]]:
     """An engine that is ready to plan; what it holds open is closed after the block.
 
@@ -116,6 +117,7 @@ def open_engine(
         replies: folder of the replies that are kept.
         probe: opens what executes plans; called only if an option needs it.
         report: takes lines on the progress.
+        first_question: ask a known question before the first that is not; pays where many follow.
 
     Yields:
         The engine, and for a language model the report that it fills while it plans.
@@ -142,33 +144,33 @@ def open_engine(
     from skb_pipeline.storage.completions import CachedChat, CompletionCache
 
     prompts = PromptSet(spec, guidance)
-    model = _open_model(engine, spec.plans.model)
+    settings = spec.plans.model
+    model = _open_model(engine, settings)
     looks = spec.plans.samples > 1 or spec.plans.empty_result_repair
     with CompletionCache(replies) as cache:
 
         def before_asking() -> None:
             told.server = model.describe()
-            told.self_test = self_test(model, prompts, guidance, spec.plans.model)
-            if report is not None:
-                report(f"{engine}: first question to the model: {told.self_test}")
+            if first_question:
+                told.self_test = self_test(model, prompts, guidance, settings)
+                if report is not None:
+                    report(f"{engine}: first question to the model: {told.self_test}")
 
         told = ModelReport(prompts, CachedChat(model, cache, before_asking=before_asking))
         looker = probe() if looks else None
         yield LanguageModelPlanner(engine, told.chat, prompts, schema, spec.plans, looker, report), told
 
 
-def self_test(model: ChatModel, prompts: PromptSet, guidance: Guidance, settings: LanguageModelSpec | None) -> str:
+def self_test(model: ChatModel, prompts: PromptSet, guidance: Guidance, settings: LanguageModelSpec) -> str:
     """Ask one known question and say what came of it: a server that answers with something else than plans shows here
     at once, and not after thousands of questions."""
     from skb_pipeline.planning.engines.replies import read_reply
 
     question = guidance.examples[0].question if guidance.examples else _KNOWN_QUESTION
-    seconds = settings.deadline_s if settings is not None else 120.0
-    request = ChatRequest(prompts.messages(question), seconds=seconds)
+    request = ChatRequest(prompts.messages(question), seconds=settings.deadline_s)
     for _, reply in model.complete([request], prompts.json_schema()):
         if isinstance(reply, Failed):
             return f"no reply ({reply.cause.value}): {reply.message}"
-        assert isinstance(reply, Completion)
         read = read_reply(reply)
         return "read as JSON" if read.content is not None else f"not read: {read.cause.value if read.cause else ''}"
     return "no reply"

@@ -31,14 +31,14 @@ def engine_arguments(spec: LanguageModelSpec) -> dict[str, Any]:
 
     Blanks between tokens of JSON are forbidden, as some models write them until the token limit. vLLM takes that from
     the engine alone (the same field of a request has no effect, vLLM issue 48765) and only with a grammar backend that
-    is named.
+    is named. ``spec.vllm`` adds to these arguments and overrides them.
     """
     arguments: dict[str, Any] = {"model": spec.name, "seed": spec.seed}
     if spec.revision is not None:
         arguments |= {"revision": spec.revision, "tokenizer_revision": spec.revision}
     if spec.structured != "none":
         arguments["structured_outputs_config"] = {"backend": "xgrammar", "disable_any_whitespace": True}
-    return arguments
+    return {**arguments, **spec.vllm}
 
 
 def sampling_arguments(spec: LanguageModelSpec, sample: int) -> dict[str, Any]:

@@ -36,7 +36,6 @@ from skb_pipeline_tests.llm_servers import (
     in_order,
     json_reply,
     scripted_server,
-    small_model,  # noqa: F401 (a fixture)
 )
 
 KEY = "sk-TEST-123456"
@@ -107,6 +106,12 @@ def test_body_and_key_as_sent() -> None:
         "max_tokens": 77,
         "response_format": {"type": "json_schema", "json_schema": {"name": "plan", "schema": SCHEMA, "strict": True}},
     }
+
+
+def test_newer_hosted_models_call_the_limit_by_another_name() -> None:
+    _, server = completion(in_order(chat_reply("{}")), max_tokens=77, max_tokens_field="max_completion_tokens")
+    assert server.chats[0].body["max_completion_tokens"] == 77
+    assert "max_tokens" not in server.chats[0].body
 
 
 def test_without_a_key_no_header_is_sent() -> None:
@@ -551,7 +556,7 @@ def test_describe_of_no_server() -> None:
 # With a model
 
 
-def test_small_model_answers_under_a_schema(small_model: SmallModel) -> None:  # noqa: F811
+def test_small_model_answers_under_a_schema(small_model: SmallModel) -> None:
     spec = LanguageModelSpec(name=small_model.name, base_url=small_model.base_url, max_tokens=120)
     chat = OpenAIChat(spec, {})
     assert small_model.name in chat.describe()["models"]

@@ -32,6 +32,8 @@ def test_engine_is_told_revision_and_that_blanks_are_forbidden() -> None:
         "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
     }
     assert engine_arguments(LanguageModelSpec(name="m", structured="none")) == {"model": "m", "seed": 0}
+    further = LanguageModelSpec(name="m", structured="none", vllm={"tensor_parallel_size": 2, "seed": 3})
+    assert engine_arguments(further) == {"model": "m", "seed": 3, "tensor_parallel_size": 2}
 
 
 def test_sampling_of_each_draw() -> None:

@@ -1,0 +1,161 @@
+"""Plans of a language model in the main job: killed and gone on with, judged beside the rules, executed, explained."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from skb_pipeline.orchestration.running import materialise
+from skb_pipeline.storage.completions import CompletionCache
+from skb_pipeline.storage.duck import connect
+from skb_pipeline.storage.frames import read_frame
+from skb_pipeline.workspace import PLAN_QUALITY_FILE, PLANS_FILE, QUERIES_FILE, Workspace
+from skb_pipeline_tests.llm_servers import Reply, ScriptedServer, SeenRequest, chat_reply, scripted_server
+
+ASKED = 12
+COMMAND = [sys.executable, "-m", "skb_pipeline.cli"]
+
+
+def question_of(request: SeenRequest) -> str:
+    """The question in the last message: the JSON string in its first fenced block."""
+    content = request.body["messages"][-1]["content"]
+    return str(json.loads(content.split("```json\n", 1)[1].split("\n```", 1)[0]))
+
+
+class Oracle:
+    """Replies with the gold plan of a question, but for every third with something that is no plan, also when asked
+    again. Every reply takes a while, so that there is something to kill."""
+
+    def __init__(self, gold: dict[str, str | None]) -> None:
+        self.gold = gold
+        self.seen: Counter[str] = Counter()
+        self.many = threading.Event()
+        self.wrong = {question for i, question in enumerate(sorted(gold)) if i % 3 == 0}
+
+    def __call__(self, request: SeenRequest) -> Reply:
+        question = question_of(request)
+        self.seen[question] += 1
+        if len(self.seen) > ASKED // 2:
+            self.many.set()
+        text = "I cannot say." if question in self.wrong else self.gold.get(question) or "null"
+        return chat_reply(text, usage={"prompt_tokens": 100, "completion_tokens": 20}, delay=0.3)
+
+
+def set_plans(home: Path, **plans: Any) -> None:
+    path = home / "catalogue" / "mini.yaml"
+    spec = yaml.safe_load(path.read_text())
+    spec["plans"] = plans
+    path.write_text(yaml.safe_dump(spec, sort_keys=False))
+
+
+def environment(home: Path) -> dict[str, str]:
+    return {**os.environ, "SKB_HOME": str(home)}
+
+
+def run_until(home: Path, ready: threading.Event) -> int:
+    """Start the plans in a process of their own and kill it as soon as ``ready`` is set."""
+    command = [*COMMAND, "run", "--dataset", "mini", "--to", "planning/query_plans", "--questions", str(ASKED)]
+    process = subprocess.Popen(command, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert ready.wait(timeout=240), process.communicate(timeout=10)[0]
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    return process.returncode
+
+
+def served(server: ScriptedServer, **model: Any) -> dict[str, Any]:
+    return {"name": "scripted", "base_url": server.base_url, "concurrency": 2, **model}
+
+
+@pytest.mark.slow
+def test_killed_half_way_it_asks_for_the_rest_and_is_judged_beside_the_rules(home: Path) -> None:
+    store = Workspace().store
+    materialise("mini", to="planning/guidance")
+    queries = read_frame(store.require("mini", "questions/queries").file(QUERIES_FILE))
+    oracle = Oracle(dict(zip(queries["query"], queries["gold_plan"], strict=True)))
+    with scripted_server(oracle) as server:
+        set_plans(home, engine="openai", compare=["rules"], model=served(server))
+        assert run_until(home, oracle.many) == -signal.SIGKILL
+        assert store.current("mini", "planning/query_plans") is None
+        with CompletionCache(Workspace().cache("mini", "replies")) as cache:
+            kept = len(cache)
+        assert kept >= ASKED // 2 - 3  # all but what was on its way
+        before = len(server.chats)
+
+        made = {o.asset: o for o in materialise("mini", to="planning/query_plans", plans={"questions": ASKED})}
+        told = made["planning/query_plans"].metadata
+        plans = read_frame(store.require("mini", "planning/query_plans").file(PLANS_FILE))
+        asked = plans[(plans["engine"] == "openai") & (plans["cause"] != "not_asked")]
+        assert len(asked) == ASKED
+        # A reply that is no plan is followed by one more request, which names the fault.
+        wrong = oracle.wrong & set(queries.set_index("query_id").loc[asked["query_id"], "query"])
+        expected = ASKED + len(wrong)
+        # Nothing that was kept is asked again; the first question of every run is on top.
+        assert len(server.chats) - before == expected - kept + 1
+        assert (told["replies asked"], told["replies reused"]) == (expected - kept, kept)
+
+        causes = asked["cause"].value_counts().to_dict()
+        assert causes == {"planned": ASKED - len(wrong), "not_json": len(wrong)}
+        assert told["fallback rate"] == pytest.approx(len(wrong) / ASKED, abs=1e-4)
+        assert told["prompt tokens"] == 100 * expected
+        assert told["server"]["models"] == ["scripted"]
+
+        count = len(server.chats)
+        again = {o.asset: o for o in materialise("mini", to="evaluation/plan_quality", plans={"questions": ASKED})}
+        assert again["planning/query_plans"].reused
+        assert len(server.chats) == count
+        with connect(store.require("mini", "evaluation/plan_quality").file(PLAN_QUALITY_FILE), read_only=True) as con:
+            rows = con.execute("SELECT DISTINCT engine FROM plan_quality ORDER BY ALL").fetchall()
+            risk = dict(con.execute("SELECT engine, sum(questions) FROM risk GROUP BY ALL").fetchall())
+        assert rows == [("openai",), ("rules",)]
+        assert risk == {"openai": len(queries), "rules": len(queries)}
+        outcomes = read_frame(store.require("mini", "ranking/graph").file("outcomes.parquet"))
+        assert int((~outcomes["fallback"]).sum()) == ASKED - len(wrong)
+
+        # One question by hand: from a reply that is kept, or asked for now.
+        planned = queries.set_index("query").loc[sorted(set(queries["query"]) - oracle.wrong)[0]]
+        done = subprocess.run(
+            [*COMMAND, "plan", "--dataset", "mini", "--engine", "openai", str(planned.name)],
+            env=environment(home), capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        shown = json.loads(done.stdout)
+        assert (shown["engine"], shown["status"], shown["cause"]) == ("openai", "valid", "planned")
+        assert shown["n_cand"] >= 1
+
+    # Questions change, and guidance, and with it every prompt, stays as it is.
+    set_plans(home, engine="openai", model=served(server))
+    edit = (home / "catalogue" / "mini.yaml").read_text().replace("per_template: 64", "per_template: 63")
+    (home / "catalogue" / "mini.yaml").write_text(edit)
+    later = {o.asset: o for o in materialise("mini", to="planning/guidance")}
+    assert not later["questions/queries"].reused
+    assert later["planning/guidance"].reused
+
+
+@pytest.mark.slow
+def test_a_server_that_is_down_is_told_at_once(home: Path) -> None:
+    materialise("mini", to="planning/guidance")
+    set_plans(home, engine="openai", model={"name": "m", "base_url": "http://127.0.0.1:9/v1"})
+    for command in (["run", "--dataset", "mini", "--to", "planning/query_plans"], ["plan", "--dataset", "mini", "x"]):
+        failed = subprocess.run(
+            [*COMMAND, *command], env=environment(home), capture_output=True, text=True, check=False
+        )  # fmt: skip
+        assert failed.returncode == 1
+        assert "http://127.0.0.1:9/v1" in failed.stderr
+        assert "Traceback" not in failed.stderr
+    done = subprocess.run(
+        [*COMMAND, "plan", "--dataset", "mini", "--engine", "rules", "Which gene causes Timothy syndrome?"],
+        env=environment(home), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout)["engine"] == "rules"
+    missing = subprocess.run(
+        [*COMMAND, "plan", "--dataset", "demo", "--engine", "openai", "x"],
+        env=environment(home), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "$OPENAI_MODEL" in missing.stderr
