@@ -1,15 +1,19 @@
-"""Wall time of plans in memory and as SQL, in one process, on equal answers.
+"""Wall time of plans in memory, as SQL and, if wanted, as Cypher over Bolt, on equal answers.
 
     python benchmarks/plan_execution.py --scale 0.1
     python benchmarks/plan_execution.py --scale 1          # 1.04 M nodes, 9.4 M edges
+    python benchmarks/plan_execution.py --scale 0.1 --bolt --plans 30
 
 The graph is synthetic: products, brands, categories and colours in the numbers of STaRK-Amazon, with hubs (a category
 has up to 40,000 products at scale 1). Each anchor has 20 candidates: the true one, and of the others half drawn
 uniformly and half in proportion to their edges, so that hubs are common. Every plan has an answer.
 
-Each plan is executed by both engines one after the other; their answers, scores and counts must be equal. The time is
-that of the whole call: checks of plan and bindings, execution, ordering. S4 uses one relation twice. A plan without
-any anchor is not valid, so S6 is one anchor with two hops that are not anchored.
+Each plan is executed by all engines one after the other; their answers, scores and counts must be equal. The time is
+that of the whole call: checks of plan and bindings, execution, ordering; over Bolt also two round trips. S4 uses one
+relation twice. A plan without any anchor is not valid, so S6 is one anchor with two hops that are not anchored.
+
+With ``--bolt`` the graph is also loaded into the server that is packaged for the tests, or into that of NEO4J_URI (an
+empty database). The packaged one is no Neo4j: it says how plans fare on a server at all, not how fast Neo4j is.
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ import os
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +33,7 @@ import numpy as np
 import pandas as pd
 
 from skb_pipeline.datasets.spec import Triple
+from skb_pipeline.graph.bolt import BoltExecutor
 from skb_pipeline.graph.csr import CsrGraph
 from skb_pipeline.graph.memory import MemoryExecutor
 from skb_pipeline.graph.results import Bindings, GraphResult
@@ -46,6 +53,8 @@ EDGES = {
 }
 SCHEMA = GraphSchema(tuple(NODES), tuple(Triple("product", r, tail) for r, (tail, _) in EDGES.items()), ("product",))
 ALSO = ("also_buy", "also_view")
+WARM_UP = {False: 5, True: 30}
+"""Plans per shape whose times do not count, without and with a server, whose compiler takes longer."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,9 @@ SHAPES = {
 }
 
 
+Execute = Callable[[Plan, Bindings], GraphResult]
+
+
 def main() -> None:
     """Build the graph, run all shapes, print times and ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -74,21 +86,45 @@ def main() -> None:
     parser.add_argument("--plans", type=int, default=100, help="per shape")
     parser.add_argument("--candidates", type=int, default=20, help="per anchor")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--bolt", action="store_true", help="also as Cypher on a server")
+    parser.add_argument("--heap", default="4g", help="of the packaged server")
     args = parser.parse_args()
     rng = np.random.default_rng(args.seed)
-    with tempfile.TemporaryDirectory() as folder, connect(Path(folder) / "skb.duckdb") as con:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        con = stack.enter_context(connect(Path(folder) / "skb.duckdb"))
         fill_store(con, args.scale, rng)
         CsrGraph.from_skb(duckdb_of_two_nodes())  # compiles the loops
         begin = time.perf_counter()
         graph = CsrGraph.from_skb(con)
         report_graph(con, graph, time.perf_counter() - begin)
         executor = MemoryExecutor(graph, SCHEMA)
+        engines: dict[str, Execute] = {
+            "memory": executor.execute,
+            "SQL": lambda plan, bindings: execute_sql(con, plan, SCHEMA, bindings),
+        }
+        if args.bolt:
+            engines["Bolt"] = stack.enter_context(bolt_engine(con, args.heap))
         print(f"{args.plans} plans per shape, {args.candidates} candidates per anchor; milliseconds p50/p95")
-        print(f"{'':44}{'memory':>15}{'SQL':>17}{'ratio p50':>11}{'p95':>7}{'CPU':>7}  routes")
+        head = "".join(f"{name:>17}" for name in engines)
+        print(f"{'':44}{head}{'SQL CPU':>9}  p50 as a multiple of memory's; routes")
         for name, shape in SHAPES.items():
-            cases = [draw_case(graph, shape, args.candidates, rng) for _ in range(args.plans + 5)]
-            print(f"{name} {shape.title:41}{run_shape(con, executor, cases)}", flush=True)
+            cases = [draw_case(graph, shape, args.candidates, rng) for _ in range(WARM_UP[args.bolt] + args.plans)]
+            print(f"{name} {shape.title:41}{run_shape(engines, cases, args.plans)}", flush=True)
         print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+
+
+@contextmanager
+def bolt_engine(con: duckdb.DuckDBPyConnection, heap: str) -> Iterator[Execute]:
+    """A server that holds the graph of the store."""
+    from skb_pipeline_tests.bolt_loader import GraphRows
+    from skb_pipeline_tests.bolt_server import external_server, packaged_server
+
+    with external_server() if os.environ.get("NEO4J_URI") else packaged_server(heap) as server:
+        begin = time.perf_counter()
+        server.hold(GraphRows.of(con), SCHEMA)
+        print(f"loaded over Bolt in {time.perf_counter() - begin:.0f} s", flush=True)
+        yield BoltExecutor(server.driver, SCHEMA, server.database).execute
 
 
 def fill_store(con: duckdb.DuckDBPyConnection, scale: float, rng: np.random.Generator) -> None:
@@ -213,28 +249,34 @@ def candidates(graph: CsrGraph, name: str, true: int, n: int, rng: np.random.Gen
     return np.array(list(dict.fromkeys([true, *by_edges.tolist(), *uniform.tolist()])), dtype=np.int64)
 
 
-def run_shape(con: duckdb.DuckDBPyConnection, executor: MemoryExecutor, cases: list[tuple[Plan, Bindings]]) -> str:
-    """One line of figures; the first five plans warm both engines up."""
-    times: dict[str, list[tuple[float, float]]] = {"memory": [], "sql": []}
+def run_shape(engines: Mapping[str, Execute], cases: list[tuple[Plan, Bindings]], counted: int) -> str:
+    """One line of figures over the last ``counted`` plans; those before warm the engines up.
+
+    Raises:
+        AssertionError: two engines differ, so that their times say nothing.
+    """
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
     routes: Counter[str] = Counter()
     for plan, bindings in cases:
-        in_memory = measured(times["memory"], lambda p=plan, b=bindings: executor.execute(p, b))
-        in_sql = measured(times["sql"], lambda p=plan, b=bindings: execute_sql(con, p, SCHEMA, b))
-        assert in_memory.n_cand == in_sql.n_cand, (plan, in_memory.outcome, in_memory.n_cand, in_sql.n_cand)
-        np.testing.assert_array_equal(in_memory.node_ids, in_sql.node_ids)
-        np.testing.assert_array_equal(in_memory.scores, in_sql.scores)
-        routes[str(in_memory.route)] += 1
-    memory, sql = (np.array(times[name][5:]) for name in ("memory", "sql"))
-    (m50, m95), (s50, s95) = (np.percentile(wall, [50, 95]) for wall in (memory[:, 0], sql[:, 0]))
-    cpu = np.median(sql[:, 1]) / np.median(memory[:, 1])
+        results = {name: measured(times[name], execute, plan, bindings) for name, execute in engines.items()}
+        first = results["memory"]
+        for name, result in results.items():
+            assert (result.outcome, result.n_cand) == (first.outcome, first.n_cand), (name, plan, result, first)
+            np.testing.assert_array_equal(result.node_ids, first.node_ids)
+            np.testing.assert_array_equal(result.scores, first.scores)
+        routes[str(first.route)] += 1
+    walls = {name: np.percentile([wall for wall, _ in pairs[-counted:]], [50, 95]) for name, pairs in times.items()}
+    cpu = {name: np.median([used for _, used in pairs[-counted:]]) for name, pairs in times.items()}
+    figures = "".join(f"{f'{p50:.2f}/{p95:.2f}':>17}" for p50, p95 in walls.values())
+    ratios = ", ".join(f"{name} {p50 / walls['memory'][0]:.1f}" for name, (p50, _) in walls.items() if name != "memory")
     used = ", ".join(f"{route} {n}" for route, n in routes.most_common())
-    return f"{m50:7.2f}/{m95:7.2f}{s50:9.1f}/{s95:7.1f}{s50 / m50:11.1f}{s95 / m95:7.1f}{cpu:7.1f}  {used}"
+    return f"{figures}{cpu['SQL'] / cpu['memory']:9.1f}  {ratios}; {used}"
 
 
-def measured(into: list[tuple[float, float]], call) -> GraphResult:  # type: ignore[no-untyped-def]
-    """The call's result; its wall and CPU time (ms, all threads) are appended to ``into``."""
+def measured(into: list[tuple[float, float]], execute: Execute, plan: Plan, bindings: Bindings) -> GraphResult:
+    """The result; the call's wall time and this process's CPU time (ms, all threads) are appended to ``into``."""
     wall, cpu = time.perf_counter(), time.process_time()
-    result: GraphResult = call()
+    result = execute(plan, bindings)
     into.append(((time.perf_counter() - wall) * 1000, (time.process_time() - cpu) * 1000))
     return result
 
