@@ -8,6 +8,7 @@ verdict and the reply's into one cause.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -207,9 +208,18 @@ def judge(reply: Reply, schema: GraphSchema) -> tuple[PlanCause, ValidatedPlan]:
     validated = validate(reply.content, schema)
     if validated.plan is not None:
         return PlanCause.PLANNED, validated
+    return PlanCause.SKIPPED if _asks_for_text_search(reply.content, validated) else PlanCause.INVALID, validated
+
+
+def _asks_for_text_search(content: Mapping[str, Any], validated: ValidatedPlan) -> bool:
+    """Whether the only thing that keeps a plan from being executed is that it asks for text search, as prompts tell a
+    model to do for a question that names nothing: by the mode ``skip``, or by a plan without anchors and hops."""
     faulty = [fault.part for fault in validated.faults]
-    skipped = faulty == ["retrieval_mode"] and reply.content.get("retrieval_mode") == "skip"
-    return PlanCause.SKIPPED if skipped else PlanCause.INVALID, validated
+    if faulty == ["retrieval_mode"]:
+        return content.get("retrieval_mode") == "skip"
+    # An empty object says nothing, so the two lists must be there.
+    bare = content.get("anchors") == [] and content.get("hops") == [] and content.get("retrieval_mode") is None
+    return bare and faulty == ["plan"]
 
 
 def no_plan(reason: str) -> ValidatedPlan:

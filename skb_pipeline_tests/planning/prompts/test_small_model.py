@@ -13,7 +13,7 @@ from skb_pipeline.datasets.catalogue import get_spec
 from skb_pipeline.planning.plan import Plan
 from skb_pipeline.planning.prompts.plan_form import PlanForm
 from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline_tests.llm_servers import SmallModel, small_model  # noqa: F401 (a fixture)
+from skb_pipeline_tests.llm_servers import SmallModel
 from skb_pipeline_tests.planning.prompts.json_schemas import misfits
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ def narrowed(schema: Any) -> Any:
 
 
 @pytest.mark.parametrize(("name", "options"), [("demo", False), ("prime", True)])
-def test_a_reply_has_the_form(small_model, name, options) -> None:  # noqa: F811 (the fixture)
+def test_a_reply_has_the_form(small_model, name, options) -> None:
     """Whether the plan makes sense is another matter: for that the model is far too small."""
     form = PlanForm(GraphSchema.from_spec(get_spec(name)), negated_hops=options, retrieval_modes=options)
     text, finish = ask(small_model, narrowed(form.json_schema()), 600)
@@ -52,6 +52,6 @@ def test_a_reply_has_the_form(small_model, name, options) -> None:  # noqa: F811
     assert form.dump(Plan.model_validate_json(text)) == json.loads(text)
 
 
-def test_the_bounds_of_the_schema_are_accepted_as_they_are(small_model) -> None:  # noqa: F811 (the fixture)
+def test_the_bounds_of_the_schema_are_accepted_as_they_are(small_model) -> None:
     text, _ = ask(small_model, PlanForm(GraphSchema.from_spec(get_spec("demo"))).json_schema(), 24)
     assert "".join(text.split()).startswith('{"anchors":[')
