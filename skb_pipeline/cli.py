@@ -302,11 +302,18 @@ def lineage(name: str, asset: str) -> None:
 @click.option("--dataset", "name", required=True, help="Name of a dataset.")
 @_readable_errors
 def gc(name: str) -> None:
-    """Remove artefact versions older than the previous one, and leftovers of killed runs."""
+    """Remove artefact versions older than the previous one, leftovers of killed runs, and vectors of encoders that no
+    kept version was made with. Not while a run of the dataset is going on."""
+    from skb_pipeline.storage.vectors import fingerprints_in_use, remove_unused
     from skb_pipeline.workspace import Workspace
 
-    removed = Workspace().store.collect_garbage(name)
-    _note(f"{len(removed)} old versions removed")
+    workspace = Workspace()
+    removed = workspace.store.collect_garbage(name)
+    encoder, cache = workspace.open_encoder(workspace.spec(name))
+    in_use = [encoder.model_fingerprint, *fingerprints_in_use(workspace.store, name)]
+    unused = remove_unused(workspace.caches(name), in_use)
+    merged = cache.merge(at=2)
+    _note(f"{len(removed)} old versions and {len(unused)} unused vector caches removed, {merged} cache parts merged")
 
 
 @cli.group()

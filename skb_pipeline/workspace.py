@@ -58,7 +58,11 @@ class Workspace:
 
     def cache(self, dataset: str, name: str) -> Path:
         """Folder of a row cache: results kept by the content they depend on."""
-        return inside(self.root / "cache", check_dataset_name(dataset), name)
+        return inside(self.caches(dataset), name)
+
+    def caches(self, dataset: str) -> Path:
+        """The folder that holds all row caches of a dataset."""
+        return inside(self.root / "cache", check_dataset_name(dataset))
 
     def spec(self, dataset: str) -> DatasetSpec:
         """The dataset's spec as it stands now."""

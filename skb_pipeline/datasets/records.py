@@ -58,6 +58,7 @@ class RawQuery:
         split: train, val or test.
         answers: external ids of candidate nodes.
         template: free text used as a slice of the metrics, or None.
+        sample: name of a published part of the split that the question belongs to, another slice; or None.
     """
 
     source: str
@@ -67,6 +68,7 @@ class RawQuery:
     split: str
     answers: list[str]
     template: str | None = None
+    sample: str | None = None
 
 
 class SourceAdapter(Protocol):

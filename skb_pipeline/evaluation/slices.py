@@ -10,7 +10,7 @@ from skb_pipeline.evaluation.metrics import distinct_answers
 
 BoolArray = npt.NDArray[np.bool_]
 
-_BY_VALUE = ("template", "wording", "style")
+_BY_VALUE = ("template", "wording", "style", "sample")
 _BY_TRUTH = (("uses_alias", "alias"), ("seen_answer", "seen_answer"))
 _BY_COUNT = (("answers=1", 1, 1), ("answers=2-5", 2, 5), ("answers=6-20", 6, 20), ("answers=>20", 21, np.inf))
 
@@ -18,13 +18,13 @@ _BY_COUNT = (("answers=1", 1, 1), ("answers=2-5", 2, 5), ("answers=6-20", 6, 20)
 def slice_masks(queries: pd.DataFrame) -> dict[str, BoolArray]:
     """Slice name -> bool [queries], non-empty slices only, always in the same order.
 
-    ``all``; ``template=``, ``wording=`` and ``style=`` followed by each value that occurs; ``alias=yes`` and
-    ``alias=no``; ``seen_answer=yes`` and ``=no`` (test questions whose answers training questions had, and the rest);
-    and four ranges of the number of distinct answers. An absent column gives no slice, a null is in
+    ``all``; ``template=``, ``wording=``, ``style=`` and ``sample=`` followed by each value that occurs; ``alias=yes``
+    and ``alias=no``; ``seen_answer=yes`` and ``=no`` (test questions whose answers training questions had, and the
+    rest); and four ranges of the number of distinct answers. An absent column gives no slice, a null is in
     none of its column's slices, a query without answers in none of the ranges.
 
     Args:
-        queries: ``query_id`` and ``answer_ids``; optionally ``template``, ``wording``, ``style`` (str) and
+        queries: ``query_id`` and ``answer_ids``; optionally ``template``, ``wording``, ``style``, ``sample`` (str) and
             ``uses_alias`` and ``seen_answer`` (bool).
 
     Raises:

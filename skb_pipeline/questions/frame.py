@@ -25,11 +25,12 @@ QUERIES_SCHEMA = pa.schema(
         ("uses_alias", pa.bool_()),
         ("gold_key", pa.string()),
         ("seen_answer", pa.bool_()),
+        ("sample", pa.string()),
     ]
 )
 """One row per query. ``answer_ids`` are in canonical order; what only questions made from the SKB have
 (``template`` to ``gold_key``) is null for questions that came with a source. ``seen_answer`` is that of
-:func:`seen_answers`."""
+:func:`seen_answers`, ``sample`` names a published part of a split (STaRK's ``test-0.1``) and is null elsewhere."""
 
 _BY_EXTERNAL_KEY = """
 WITH answers AS (

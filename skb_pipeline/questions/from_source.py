@@ -91,6 +91,7 @@ def queries_from_source(
                 "answer_ids": answer_ids,
                 "origin": ORIGIN,
                 "template": raw.template,
+                "sample": raw.sample,
             }
         )
     report.absent_examples = sorted(absent)[:5]

@@ -161,12 +161,14 @@ def test_questions(tmp_path: Path) -> None:
     source = open_source(spec_for("amazon", tmp_path))
     with connect(path, read_only=True) as con:
         frame, report = queries_from_source(con, source.queries() or [], ["product"])
-    assert frame[["query_id", "query", "split", "answer_ids", "template", "seen_answer"]].to_numpy().tolist() == [
-        ["0", "NA", "test", [0], "synthesized", True],
-        ["1", 'Two\nlines, "quoted"', "train", [0, 2], "synthesized", None],
-        ["2", "third", "val", [1], "synthesized", None],
-        ["3", "fourth", "test", [1, -1], "synthesized", False],
-        ["human-0", "mine", "test", [2], "human", True],
+    assert frame[
+        ["query_id", "query", "split", "answer_ids", "template", "seen_answer", "sample"]
+    ].to_numpy().tolist() == [
+        ["0", "NA", "test", [0], "synthesized", True, None],
+        ["1", 'Two\nlines, "quoted"', "train", [0, 2], "synthesized", None, None],
+        ["2", "third", "val", [1], "synthesized", None, None],
+        ["3", "fourth", "test", [1, -1], "synthesized", False, "test-0.1"],
+        ["human-0", "mine", "test", [2], "human", True, None],
     ]
     assert (report.repeated_answers, report.absent_answers) == (1, {"test": 1})
     assert len(source.files()) == 6 + 6

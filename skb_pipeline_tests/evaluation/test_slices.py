@@ -21,6 +21,7 @@ def test_all_slices_of_made_questions() -> None:
         wording=["known", "held_out", "known", None, "known"],
         style=["question"] * 5,
         uses_alias=[True, False, None, False, False],
+        sample=[None, None, None, "test-0.1", "test-0.1"],
     )
     found = members(queries)
     assert found == {
@@ -30,6 +31,7 @@ def test_all_slices_of_made_questions() -> None:
         "wording=held_out": ["b"],
         "wording=known": ["a", "c", "e"],
         "style=question": ["a", "b", "c", "d", "e"],
+        "sample=test-0.1": ["d", "e"],
         "alias=yes": ["a"],
         "alias=no": ["b", "d", "e"],
         "answers=1": ["a"],

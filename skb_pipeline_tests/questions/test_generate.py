@@ -323,7 +323,7 @@ def test_reads_a_read_only_file(made: Made, tmp_path: Path) -> None:
 def test_frame_has_the_schema(made: Made) -> None:
     table = queries_table(made.frame)
     assert table.schema.equals(QUERIES_SCHEMA)
-    assert [name for name in table.column_names if table[name].null_count] == ["seen_answer"]
+    assert [name for name in table.column_names if table[name].null_count] == ["seen_answer", "sample"]
     test = made.frame["split"] == "test"
     assert made.frame.loc[test, "seen_answer"].notna().all()
     assert made.frame.loc[~test, "seen_answer"].isna().all()

@@ -15,7 +15,7 @@ from skb_pipeline.storage.duck import connect
 from skb_pipeline.storage.frames import write_frame
 from skb_pipeline.workspace import QUERIES_FILE, SKB_FILE
 
-CODE_VERSION = "2"
+CODE_VERSION = "3"
 
 
 @pipeline_asset(

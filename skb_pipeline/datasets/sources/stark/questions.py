@@ -62,7 +62,8 @@ def read_questions(
     Args:
         files: where they are.
         kinds: ``synthesized``, ``human`` or both.
-        test_sample: of the synthesized test questions only STaRK's fixed tenth; the rest is counted as out of scope.
+        test_sample: of the synthesized test questions only STaRK's fixed tenth, the others count as out of scope.
+            Without it that tenth is still marked, by ``sample``, where its file is present.
         out_of_scope: counts what is left out.
 
     Raises:
@@ -81,7 +82,8 @@ def read_questions(
             if test_sample and sample is not None and split == "test" and number not in sample:
                 out_of_scope[f"test questions outside {layout.TEST_SAMPLE}"] += 1
                 continue
-            yield RawQuery(files.questions.name, row, str(number), query, split, answers, SYNTHESIZED)
+            part = layout.TEST_SAMPLE if sample is not None and number in sample else None
+            yield RawQuery(files.questions.name, row, str(number), query, split, answers, SYNTHESIZED, part)
         if split_of:
             number, split = next(iter(split_of.items()))
             raise SourceError(f"{split}.index: question {number} is not in {files.questions.name}")
