@@ -12,7 +12,7 @@ import math
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -128,28 +128,17 @@ class VectorCache:
             many = next((places for places in classes.values() if len(places) >= max(at, 2)), None)
             if many is None:
                 return merged
-            self._replace(many, lambda key: True)
+            self._replace(many)
             merged += len(many)
 
-    def prune(self, keep: Collection[str]) -> int:
-        """Remove vectors whose key is not in ``keep`` (and doubles); return how many rows went from the disk."""
-        wanted = set(keep)
-        before = sum(len(part) for part in self._parts)
-        for place in reversed(range(len(self._parts))):  # what takes a part's place comes last
-            if len(self._current_rows(place, wanted.__contains__)) < len(self._parts[place]):
-                self._replace([place], wanted.__contains__)
-        self._reload()
-        return before - sum(len(part) for part in self._parts)
-
-    def _current_rows(self, place: int, keep: Callable[[str], bool]) -> list[int]:
-        """Rows of a part that :meth:`get` reads, of keys to keep."""
+    def _current_rows(self, place: int) -> list[int]:
+        """Rows of a part that :meth:`get` reads."""
         start = self._starts[place]
-        keys = enumerate(_keys(self._parts[place]))
-        return [row for row, key in keys if self._row_of[key] == start + row and keep(key)]
+        return [row for row, key in enumerate(_keys(self._parts[place])) if self._row_of[key] == start + row]
 
-    def _replace(self, places: list[int], keep: Callable[[str], bool]) -> None:
+    def _replace(self, places: list[int]) -> None:
         """Put one part with the current rows of some in their place."""
-        pieces = [(self._parts[place], self._current_rows(place, keep)) for place in places]
+        pieces = [(self._parts[place], self._current_rows(place)) for place in places]
         paths = [self._paths[place] for place in places]
         if any(rows for _, rows in pieces):
             # Under the lowest number, so that these rows still come before doubles of them in later parts.

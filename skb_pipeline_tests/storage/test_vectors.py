@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from skb_pipeline.storage.artifacts import ArtifactStore, ManifestMismatchError, Recipe
 from skb_pipeline.storage.vectors import VectorCache, fingerprints_in_use, remove_unused
@@ -56,7 +54,7 @@ def test_two_writers_do_not_overwrite_each_other(tmp_path) -> None:
     two.append([key("a"), key("b")], rows(1, 2))
     both = VectorCache(tmp_path, FINGERPRINT)
     assert both.get([key("a"), key("b")])[:, 0].tolist() == [1, 2]
-    assert both.prune([key("a"), key("b")]) == 1  # the double
+    both.merge(at=2)
     assert VectorCache(tmp_path, FINGERPRINT).get([key("a"), key("b")])[:, 0].tolist() == [1, 2]
 
 
@@ -217,17 +215,3 @@ def test_caches_of_encoders_that_no_artefact_was_made_with_are_removed(tmp_path)
     assert remove_unused(caches, in_use) == [caches / "old"]
     assert sorted(path.name for path in caches.iterdir()) == ["current", "previous", "replies"]
     assert remove_unused(tmp_path / "absent", in_use) == []
-
-
-@given(st.lists(st.sets(st.integers(0, 30), max_size=8), max_size=5), st.sets(st.integers(0, 40)))
-def test_prune_leaves_exactly_what_is_kept(tmp_path_factory, parts, keep) -> None:
-    folder = tmp_path_factory.mktemp("vectors")
-    cache = VectorCache(folder, FINGERPRINT)
-    for part in parts:
-        cache.append([key(n) for n in sorted(part)], rows(*sorted(part)).reshape(-1, 2))
-    stored = set().union(*parts)
-    assert cache.prune({key(n) for n in keep}) == len(stored - keep)
-    for opened in (cache, VectorCache(folder, FINGERPRINT)):
-        assert {n for n in range(41) if key(n) in opened} == stored & keep
-        left = sorted(stored & keep)
-        assert opened.get([key(n) for n in left]).reshape(-1, opened.dimension or 2)[:, 0].tolist() == left

@@ -20,6 +20,7 @@ from skb_pipeline.planning.prompts.checking import check_examples
 from skb_pipeline.planning.prompts.generation import generate_guidance
 from skb_pipeline.planning.prompts.guidance import builtin_guidance
 from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.questions.splits import queries_for
 from skb_pipeline.storage.artifacts import Artifact, Draft, stable_hash
 from skb_pipeline.storage.duck import connect, frame_hash
 from skb_pipeline.storage.frames import read_frame, write_frame
@@ -54,8 +55,9 @@ def guidance(context: dg.AssetExecutionContext, workspace: WorkspaceParam, confi
         run = runner(workspace.open_graph_branch(step.spec))
         # Not an input of the recipe, as guidance is not made anew when questions change.
         queries = step.store.require_fitting(step.dataset, "questions/queries")
+        train, train_hash = queries_for(read_frame(queries.file(QUERIES_FILE)), ["train"])
         if wanted == "generated":
-            checked = generate_guidance(step.spec, schema, read_frame(queries.file(QUERIES_FILE)), run)
+            checked = generate_guidance(step.spec, schema, train, run)
         else:
             checked = check_examples(builtin_guidance(wanted), schema, run)
         made = checked.kept.to_json()
@@ -71,7 +73,7 @@ def guidance(context: dg.AssetExecutionContext, workspace: WorkspaceParam, confi
                 "reasons": [f"{what}: {why}" for what, why in checked.faults[:20]],
                 "notes": list(checked.notes),
             },
-            made_from={"questions/queries": queries.data_version},
+            made_from={"training questions": train_hash},
         )
 
     return step.run(build)
