@@ -21,7 +21,7 @@ _FADING = 0.15
 """Loss per word of distance, at most half."""
 _MODIFIER = -2.0
 """The mention only modifies a noun of another type right behind it: ``the serotonin receptor``."""
-_NEXT_NOUN = 1.0
+_NEXT_NOUN = 1.5
 """The mention hangs on the noun before it."""
 _QUALIFIED = 3.0
 """A type word beside the mention names the label."""
@@ -29,12 +29,18 @@ _USED = 2.5
 """A mention is used at all: better another relation than a condition left out."""
 _PREFERRED = 1.0
 """A relation that the spec prefers where words do not tell."""
-_CUSTOMARY = 0.9
+_CUSTOMARY = 0.1
 """Times the share of edges between two types that belong to a relation."""
+_UNSAID = -3.0
+"""Words speak of another relation between the same types, or of none and the spec prefers an opposite."""
 _MIRRORED = 1.0
 """Two things of one type share a third: both hops over the same relation."""
+_CROSSED = -4.0
+"""The same over two different relations."""
 _UNNAMED = -2.5
 """A type between that the question does not name."""
+_DETOUR = -3.0
+"""The same where the mention could be joined directly."""
 _NAMED_LATER = -1.5
 """A type between that is named behind the mention only."""
 _SHARED = 1.0
@@ -134,7 +140,7 @@ class OptionMaker:
         negated: bool,
     ) -> Iterator[Option]:
         near = _NEXT_NOUN if target is not None and _noun_before(reading, place) in (target, None) else 0.0
-        for fit in self._fits(reading, label, target_type, place.first, place.last, target):
+        for fit in self._fits(reading, label, target_type, *reading.listing(place), target):
             if not negated or fit.relation in self._negatable:
                 score = fit.score + bonus + near
                 yield Option(place, label, target_type, None, None, (fit.relation,), negated, fit.spoken, score)
@@ -149,7 +155,7 @@ class OptionMaker:
             shift = _NEXT_NOUN if noun == before else 0.0 if noun.first < place.first else _later(reading, noun)
             for via in sorted(noun.meanings):
                 outer = self._fits(reading, via, target_type, noun.first, noun.last, target)
-                for inner in self._fits(reading, label, via, place.first, place.last, noun):
+                for inner in self._fits(reading, label, via, *reading.listing(place), noun):
                     for fit in outer[:2]:
                         score = inner.score + fit.score / 2 + bonus + shift
                         score += _MIRRORED * (label == target_type and inner.relation == fit.relation)
@@ -160,13 +166,18 @@ class OptionMaker:
     def _unnamed(
         self, reading: Reading, place: Place, target: Spot | None, label: str, target_type: str, bonus: float
     ) -> Iterator[Option]:
-        if (label, target_type) in self._between:
-            return
+        detour = _DETOUR if (label, target_type) in self._between else 0.0
         for via in self._schema.node_types:
-            for inner in self._fits(reading, label, via, place.first, place.last, target):
-                for fit in self._fits(reading, via, target_type, place.first, place.last, target)[:2]:
-                    score = inner.score + fit.score / 2 + bonus + _UNNAMED
-                    score += _MIRRORED * (label == target_type and inner.relation == fit.relation)
+            outer = self._fits(reading, via, target_type, *reading.listing(place), target)
+            for inner in self._fits(reading, label, via, *reading.listing(place), target):
+                for n, fit in enumerate(outer):
+                    mirrored = label == target_type and inner.relation == fit.relation
+                    if n > 1 and not mirrored:
+                        continue
+                    # One place of the question speaks of both hops, so the same words must not count twice.
+                    words = max(inner.score, fit.score) + min(inner.score, fit.score) / 4
+                    score = words + bonus + _UNNAMED + detour
+                    score += _MIRRORED if mirrored else _CROSSED * (label == target_type)
                     relations = (inner.relation, fit.relation)
                     yield Option(place, label, target_type, via, None, relations, False, False, score)
 
@@ -184,6 +195,8 @@ class OptionMaker:
             if (forced and relation not in forced) or any(spoken[o] > words for o in self._opposites[relation]):
                 continue
             score = words + _CUSTOMARY * edges / total + _PREFERRED * (relation in self._preferred)
+            if words == 0 and (self._opposites[relation] & self._preferred or any(spoken[o] > 0 for o in counts)):
+                score += _UNSAID
             fits.append(_Fit(relation, score, words > 0 or len(counts) == 1))
         return sorted(fits, key=lambda fit: (-fit.score, fit.relation))
 

@@ -83,6 +83,19 @@ class Reading:
         between = [w.folded for i, w in self._between(before[-1].last, place.first) if i not in ignored]
         return before[-1] if _LISTING.issuperset(between) else None
 
+    def listing(self, place: Place) -> tuple[int, int]:
+        """First and last word of the list that a mention belongs to, of itself where it stands in none.
+
+        What is said before or behind a list is said of all its members: ``targets of both A and B``.
+        """
+        first = last = place
+        while (before := self.continues_list(first)) is not None:
+            first = before
+        for other in self.places:
+            if other.first > last.last and self.continues_list(other) is last:
+                last = other
+        return first.first, last.last
+
     def negated(self, gap: tuple[int, int]) -> bool:
         """Whether a free negation word stands in a gap."""
         low, high = gap
@@ -119,6 +132,13 @@ class Reading:
             if i not in gone and (w.folded not in FUNCTION_WORDS or i in keep)
         ]
         return " ".join(left)
+
+    def unused(self) -> list[str]:
+        """Folded words that belong to no mention, type word or word for a relation."""
+        spots = [*self.qualifiers, *self.nouns, *self.relations]
+        used = [(p.first, p.last) for p in self.places] + [(spot.first, spot.last) for spot in spots]
+        gone = {i for first, last in used for i in range(first, last + 1)}
+        return [word.folded for i, word in enumerate(self.words) if i not in gone]
 
     def _between(self, last: int, first: int) -> list[tuple[int, Word]]:
         return [(i, self.words[i]) for i in range(last + 1, first)]

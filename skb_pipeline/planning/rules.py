@@ -11,11 +11,13 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import duckdb
 import numpy as np
 
 from skb_pipeline.datasets.spec import DatasetSpec, Triple
+from skb_pipeline.planning.fitness import TextFitness
 from skb_pipeline.planning.name_index import Match, Mention, NameIndex
 from skb_pipeline.planning.neighbours import Neighbours
 from skb_pipeline.planning.options import Option, OptionMaker
@@ -25,11 +27,17 @@ from skb_pipeline.planning.schema import GraphSchema
 from skb_pipeline.planning.validation import MAX_ANCHORS, MAX_HOPS, validate
 from skb_pipeline.planning.vocabulary import Spot, Vocabulary
 
-_OPTIONS = 4
+_OPTIONS = 8
 """Options tried per mention."""
 _COMBINATIONS = 4096
 _CHECKS = 200
 """Combinations whose answers are looked up at most."""
+_FIT = 3.0
+"""Times the fit of the best candidate's text (see ``fitness``), on the scale of ``options``: a word that is rare in the
+SKB (idf 7) in the name of a node that has four such words adds 10, about as much as two words for relations."""
+_FEW = 500
+_BROAD = -3.0
+"""More candidates than that: the combination hardly tells one node from another."""
 _SAME_AS_BEFORE = 2.0
 """Score of two mentions of a list that are joined in the same way."""
 
@@ -73,6 +81,19 @@ class PlannedQuestion:
         return RiskLevel.NO_TRADE if self.validated.plan is None else self.validated.plan.risk_level
 
 
+class _Choice(NamedTuple):
+    """Options that make a plan, with the sum of their scores and of what graph and texts add."""
+
+    answered: bool
+    score: float
+    options: list[Option]
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """What choices for different target types are compared by."""
+        return self.answered, self.score
+
+
 class RulesPlanner:
     """Plans questions about one SKB. Not for use by several threads at once, as it holds a connection.
 
@@ -97,7 +118,7 @@ class RulesPlanner:
         self.vocabulary = Vocabulary.from_spec(spec)
         self._maker = OptionMaker(self.schema, _edges_per_triple(con), spec.planner)
         self._neighbours = Neighbours(con)
-        self._check = check_answers
+        self._fitness = TextFitness(con) if check_answers else None
 
     def plan(self, question: str, entities: Sequence[str] | None = None) -> PlannedQuestion:
         """Plan one question. Never raises for what a question says; a question without a plan has an outcome too.
@@ -157,34 +178,48 @@ class RulesPlanner:
         types = [t for t in self.schema.candidate_types if target is None or t in target.meanings]
         notes = [_target_note(reading, target, types)]
         groups = _same_things(reading.places)
-        best: tuple[float, list[Option]] = (0.0, [])
+        best = _Choice(False, -np.inf, [])
+        fits = self._fitness.of_words(reading.unused()) if self._fitness is not None else None
         for target_type in types:
             choices = [self._usable(reading, places, target, target_type) for places in groups]
-            found = self._best_combination(reading, choices)
-            if found is not None and found[0] > best[0]:
+            found = self._best_combination(reading, choices, fits)
+            if found is not None and found.rank > best.rank:
                 best = found
-        return best[1], target, notes
+        return best.options, target, notes
 
     def _usable(self, reading: Reading, places: Sequence[Place], target: Spot | None, target_type: str) -> list[Option]:
         """The best options of one thing, wherever the question mentions it."""
         made = [self._maker.options(reading, place, target, target_type) for place in places]
-        options = sorted((o for group in made for o in group if o.score > 0), key=lambda o: -o.score)
-        if self._check:
+        options = sorted((o for group in made for o in group), key=lambda o: -o.score)
+        if self._fitness is not None:
             options = [o for o in options if o.negated or len(self._neighbours.of_option(o))]
         return options[:_OPTIONS]
 
     def _best_combination(
-        self, reading: Reading, choices: Sequence[Sequence[Option]]
-    ) -> tuple[float, list[Option]] | None:
-        """The combination with the best sum of scores, of those with an answer if that is checked."""
+        self, reading: Reading, choices: Sequence[Sequence[Option]], fits: np.ndarray | None
+    ) -> _Choice | None:
+        """The combination with the best score; those with an answer come first if that is checked."""
         ranked = _combinations(reading, choices)
         if not ranked:
             return None
-        if self._check:
-            for score, options in ranked[:_CHECKS]:
-                if self._neighbours.has_answer(options):
-                    return score, options
-        return ranked[0]
+        if fits is not None:
+            answered = [
+                _Choice(True, score + evidence, options)
+                for score, options in ranked[:_CHECKS]
+                if (evidence := self._evidence(options, fits)) is not None
+            ]
+            if answered:
+                return max(answered, key=lambda choice: choice.score)
+        return _Choice(False, *ranked[0])
+
+    def _evidence(self, options: Sequence[Option], fits: np.ndarray) -> float | None:
+        """What the graph and the texts add to the score of a combination; None where nothing answers it."""
+        targets = self._neighbours.answers(options)
+        if targets is None or self._fitness is None:
+            return 0.0
+        if not len(targets):
+            return None
+        return _FIT * float(self._fitness.pick(fits, targets).max()) + _BROAD * (len(targets) > _FEW)
 
 
 def _same_things(places: Sequence[Place]) -> list[list[Place]]:
