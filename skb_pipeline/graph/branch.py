@@ -43,8 +43,8 @@ OUTCOMES_SCHEMA = pa.schema(
         ("fallback", pa.bool_()),
     ]
 )
-"""One row per question. ``plan``, ``dropped`` and ``links`` are JSON texts; ``fallback``: the hits come from text."""
-
+"""One row per question. ``plan``, ``dropped`` and ``links`` are JSON texts. ``bucket`` is that of ``n_cand``, and of a
+document search always the last. ``fallback``: the hits come from the text-only search."""
 
 _TIMEOUT_S = 60.0
 """Far above what the row limit allows, so that the load of a machine hardly ever decides an outcome."""

@@ -52,6 +52,12 @@ def test_count_is_taken_before_the_cap_and_ties_are_in_canonical_order(executor:
     assert result.milliseconds > 0
 
 
+def test_nodes_are_counted_within_the_graph(executor: BoltExecutor, bolt_server: BoltServer) -> None:
+    assert executor.n_nodes == len(ROWS.nodes) == 7
+    other = BoltExecutor(bolt_server.driver, SCHEMA, bolt_server.database, names=executor.names.within("elsewhere"))
+    assert other.n_nodes == 0
+
+
 def test_nothing_found_is_empty(executor: BoltExecutor) -> None:
     plan = make_plan({"a": "paper"}, ["a -cites- T:paper"])
     for bindings in (bind(a={5: 1.0}), bind(a={})):
