@@ -187,20 +187,6 @@ class DenseIndex:
         return cls(manifest["fingerprint"], ids[indexed], ids[~indexed], index)
 
 
-def score_candidates(vectors: np.ndarray, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Cosine of a query with chosen rows only: a gather and one product, far cheaper than searching with a filter.
-
-    Args:
-        vectors: float32 [n, dim], unit rows (memory-mapped is fine).
-        query: float32 [dim], unit.
-        rows: integer [m], positions in ``vectors``.
-
-    Returns:
-        float32 [m].
-    """
-    return vectors[rows] @ query
-
-
 def _exact_scores(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
     """Inner products in float64, rounded; summed row by row, so that a row's value does not depend on its place."""
     return np.round(np.einsum("ij,j->i", vectors.astype(np.float64), query.astype(np.float64)), _DECIMALS)

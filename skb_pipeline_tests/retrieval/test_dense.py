@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skb_pipeline.retrieval.dense import DenseIndex, score_candidates
+from skb_pipeline.retrieval.dense import DenseIndex
 from skb_pipeline.retrieval.ranking import RankingError, check_ranking, rank_hits
 from skb_pipeline.storage.artifacts import ManifestMismatchError
 
@@ -158,14 +158,6 @@ def test_search_equals_a_full_product() -> None:
         expected = np.lexsort((np.arange(500), -full[q]))[:20]
         assert hits.node_id[hits.query == q].tolist() == expected.tolist()
         assert hits.score[hits.query == q] == pytest.approx(full[q][expected], abs=1e-6)
-
-
-def test_candidates_alone_score_as_in_the_full_product() -> None:
-    vectors, query = random_unit(50, 16, 6), random_unit(1, 16, 7)[0]
-    rows = np.array([7, 3, 49, 3])
-    scores = score_candidates(vectors, query, rows)
-    assert scores.dtype == np.float32
-    np.testing.assert_allclose(scores, (vectors @ query)[rows], atol=1e-6)
 
 
 @settings(deadline=None)
