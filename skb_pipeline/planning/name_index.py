@@ -33,6 +33,8 @@ _GENERIC_SHARE = 0.01
 _GENERIC_MIN = 50
 _ORDINARY_MIN = 2
 _RARE = 5
+_BEGINNING_WORDS = 8
+"""Words of the longest name that may be named by its beginning: nobody so shortens a title."""
 _TEXT_SAMPLE = 20_000
 _NUMERALS = frozenset({"ii", "iii", "iv", "vi", "vii", "viii", "ix", "xi", "xii"})
 
@@ -47,7 +49,8 @@ class Match(IntEnum):
     PLURAL = 2
     """Also but for plural endings, blanks (``IL2``, ``IL-2``) or the order around one comma (``anemia, aplastic``)."""
     SHORT = 3
-    """Also but for a last word that very many surfaces have (``sleep apnea syndrome``) or a remark in brackets."""
+    """Also but for a remark in brackets or the last word, if very many surfaces have that (``sleep apnea syndrome``) or
+    the rest belongs to one node alone (``type 1 diabetes mellitus``)."""
     FUZZY = 4
     """But for a few letters."""
 
@@ -127,6 +130,26 @@ class NameIndex:
         for key, found in shortened.items():
             if key not in self._by_key:
                 for row, rest in found:
+                    self._add(row, rest)
+        self._add_beginnings()
+
+    def _add_beginnings(self) -> None:
+        """Keys of names without their last word, whatever that is, where they belong to one node alone.
+
+        So ``type 1 diabetes`` names ``type 1 diabetes mellitus``. Two words that tell something must be left.
+        """
+        beginnings: dict[str, list[tuple[int, list[Word]]]] = defaultdict(list)
+        for row, surface in enumerate(self._surfaces):
+            found = words(surface.text)
+            rest = found[:-1]
+            if (
+                len(found) <= _BEGINNING_WORDS
+                and len({word.folded for word in rest} - self._generic - FUNCTION_WORDS) > 1
+            ):
+                beginnings[_key(rest)].append((row, rest))
+        for key, named in beginnings.items():
+            if key not in self._by_key and len({self._surfaces[row].node_id for row, _ in named}) == 1:
+                for row, rest in named:
                     self._add(row, rest)
 
     @classmethod

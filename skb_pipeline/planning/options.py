@@ -37,7 +37,7 @@ _MIRRORED = 1.0
 """Two things of one type share a third: both hops over the same relation."""
 _CROSSED = -4.0
 """The same over two different relations."""
-_UNNAMED = -2.5
+_UNNAMED = -4.0
 """A type between that the question does not name."""
 _DETOUR = -3.0
 """The same where the mention could be joined directly."""

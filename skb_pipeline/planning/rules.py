@@ -32,9 +32,9 @@ _OPTIONS = 8
 _COMBINATIONS = 4096
 _CHECKS = 200
 """Combinations whose answers are looked up at most."""
-_FIT = 3.0
+_FIT = 4.0
 """Times the fit of the best candidate's text (see ``fitness``), on the scale of ``options``: a word that is rare in the
-SKB (idf 7) in the name of a node that has four such words adds 10, about as much as two words for relations."""
+SKB (idf 7) in the name of a node that has four such words adds 14, about as much as three words for relations."""
 _FEW = 500
 _BROAD = -3.0
 """More candidates than that: the combination hardly tells one node from another."""

@@ -163,6 +163,20 @@ def test_generic_words() -> None:
     assert [m.text for m in named.find("a syndrome here")] == ["syndrome"]
 
 
+def test_the_beginning_of_one_nodes_name_names_it() -> None:
+    texts = ["type 1 diabetes mellitus", "type 1 diabetes mellitus 10", "hepatitis C virus infection",
+             "kidney cyst simple", "kidney cyst complex", "diabetes mellitus"]  # fmt: skip
+    index = NameIndex([Surface(i, "disease", text) for i, text in enumerate(texts)])
+    (mention,) = index.find("Who treats type 1 diabetes?")
+    assert (mention.text, mention.match, mention.nodes["disease"].tolist()) == ("type 1 diabetes", Match.SHORT, [0])
+    assert mention.surfaces == {"disease": "type 1 diabetes mellitus"}
+    assert [m.nodes["disease"].tolist() for m in index.find("with type 1 diabetes mellitus")] == [[0]]
+    # A beginning of two nodes' names says too little, and so does a single word.
+    assert index.find("Who treats a kidney cyst or diabetes?") == []
+    assert index.find("Who treats hepatitis C virus?")[0].nodes["disease"].tolist() == [2]
+    assert index.find("Who treats hepatitis C?") == []
+
+
 def test_surfaces_of_an_skb(tmp_path) -> None:
     nodes = [
         ("product", "2", {"title": "Tent", "aliases": ["Marquee", "Tent"], "feature": ["Big Top", "red"]}),
