@@ -19,6 +19,8 @@ TRACES_SCHEMA = pa.schema(
         ("query_id", pa.string()),
         ("query", pa.string()),
         ("split", pa.string()),
+        ("engine", pa.string()),
+        ("cause", pa.string()),
         ("status", pa.string()),
         ("risk_level", pa.string()),
         ("outcome", pa.string()),
@@ -47,7 +49,7 @@ def build_traces(
 
     Args:
         queries: ``query_id, query, split, answer_ids``.
-        outcomes: per query ``status, risk_level, outcome, n_cand, bucket, plan, dropped, links`` (JSON texts where
+        outcomes: per query ``engine, cause, status, risk_level, outcome, n_cand, bucket, plan, dropped, links`` (JSON texts where
             the schema says so).
         rankings: system -> ranking; ``fused`` may be among them.
         nodes: index ``node_id``, columns ``external_id, node_type, name``.
@@ -83,7 +85,7 @@ def build_traces(
                 "query_id": query.query_id,
                 "query": query.query,
                 "split": query.split,
-                **{name: outcome[name] for name in TRACES_SCHEMA.names[3:11]},
+                **{name: outcome[name] for name in TRACES_SCHEMA.names[3:13]},
                 "answers": json.dumps(by_query.get(query.query_id, []), ensure_ascii=False),
                 "first": json.dumps(heads, ensure_ascii=False),
             }

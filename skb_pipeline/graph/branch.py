@@ -29,6 +29,8 @@ from skb_pipeline.retrieval.ranking import Hits
 OUTCOMES_SCHEMA = pa.schema(
     [
         ("query_id", pa.string()),
+        ("engine", pa.string()),
+        ("cause", pa.string()),
         ("status", pa.string()),
         ("risk_level", pa.string()),
         ("plan", pa.string()),
@@ -185,7 +187,7 @@ def outcomes_frame(
         rows.append(
             {
                 "query_id": query_id,
-                **{name: plan[name] for name in ("status", "risk_level", "plan", "dropped")},
+                **{name: plan[name] for name in ("engine", "cause", "status", "risk_level", "plan", "dropped")},
                 "links": json.dumps(links_of(answer.bindings, nodes), ensure_ascii=False),
                 "outcome": result.outcome.value if result else "no_plan",
                 "route": result.route if result else "text",

@@ -192,6 +192,8 @@ def test_any_executor_will_do_and_a_plan_that_is_stopped_falls_back(shop: Shop, 
     rows = pd.DataFrame(
         {
             "status": [p.status.value for p in plans],
+            "engine": "file",
+            "cause": "planned",
             "risk_level": "normal",
             "plan": [plan_json(p.plan) for p in plans],
             "dropped": [dropped_json(p) for p in plans],

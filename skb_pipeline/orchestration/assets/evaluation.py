@@ -38,7 +38,7 @@ from skb_pipeline.workspace import (
     TRACES_FILE,
 )
 
-CODE_VERSION = "1"
+CODE_VERSION = "2"
 SYSTEMS = ("bm25", "dense", "graph", "fused")
 """Rankings that are evaluated, in the order of the table."""
 _QUERY_METRICS_SCHEMA = pa.schema(

@@ -38,7 +38,7 @@ from skb_pipeline.workspace import (
 )
 
 CODE_VERSION = "1"
-GRAPH_CODE_VERSION = "2"
+GRAPH_CODE_VERSION = "3"
 GRAPH_SECTIONS = ("retrieval", "relations", "candidates", "linking")
 
 
