@@ -14,12 +14,12 @@ import pytest
 import yaml
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from skb_pipeline.orchestration.running import materialise
+from skb_pipeline.orchestration.running import StageOutcome, materialise
 from skb_pipeline.storage.completions import CompletionCache
 from skb_pipeline.storage.duck import connect
 from skb_pipeline.storage.frames import read_frame
 from skb_pipeline.workspace import PLAN_QUALITY_FILE, PLANS_FILE, QUERIES_FILE, Workspace
-from skb_pipeline_tests.llm_servers import Reply, ScriptedServer, SeenRequest, chat_reply, scripted_server
+from skb_pipeline_tests.llm_servers import Reply, ScriptedServer, SeenRequest, chat_reply, error_reply, scripted_server
 
 ASKED = 12
 COMMAND = [sys.executable, "-m", "skb_pipeline.cli"]
@@ -170,3 +170,20 @@ def test_a_server_that_is_down_is_told_at_once(home: Path) -> None:
         env=environment(home), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "$OPENAI_MODEL" in missing.stderr
+
+
+@pytest.mark.slow
+def test_a_refused_key_that_is_put_right_needs_no_force(home: Path) -> None:
+    materialise("mini", to="planning/guidance")
+    answers = [error_reply(403, "this key may not")]
+    with scripted_server(lambda request: answers[-1]) as server:
+        set_plans(home, engine="openai", model=served(server))
+
+        def plans() -> StageOutcome:
+            made = materialise("mini", to="planning/query_plans", plans={"questions": 3})
+            return next(outcome for outcome in made if outcome.asset == "planning/query_plans")
+
+        assert plans().metadata["causes"]["refused"] == 3
+        answers.append(chat_reply('{"anchors": [], "hops": []}'))
+        assert plans().metadata["causes"]["skipped"] == 3
+        assert plans().reused

@@ -12,7 +12,7 @@ from pydantic import Field
 from skb_pipeline.datasets.spec import LANGUAGE_MODELS, Engine
 from skb_pipeline.orchestration.resources import WorkspaceParam
 from skb_pipeline.orchestration.steps import Step, StepConfig, pipeline_asset
-from skb_pipeline.planning.engines.base import PASSING_CAUSES, PlannerEngine, PlanRecord, Question, fallback_rate
+from skb_pipeline.planning.engines.base import PlannerEngine, PlanRecord, Question, fallback_rate, may_be_answered_later
 from skb_pipeline.planning.engines.opening import ModelReport, asked_questions, with_engine
 from skb_pipeline.planning.engines.probing import runner
 from skb_pipeline.planning.frames import CONTENT, PLANS_SCHEMA, plans_frame
@@ -158,7 +158,7 @@ def engine_metadata(name: str, records: list[PlanRecord], report: ModelReport | 
         f"{prefix}causes": dict(causes.most_common()),
         f"{prefix}risk levels": dict(Counter(r.risk_level.value for r in records).most_common()),
         f"{prefix}fallback rate": round(fallback_rate(records), 4),
-        f"{prefix}to ask again": sum(r.cause in PASSING_CAUSES for r in records),
+        f"{prefix}to ask again": sum(map(may_be_answered_later, records)),
     }
     if report is not None:
         told |= {
@@ -175,5 +175,5 @@ def engine_metadata(name: str, records: list[PlanRecord], report: ModelReport | 
 
 
 def _nothing_to_ask_again(made: Artifact) -> bool:
-    """Failures that pass (a server that was down, a deadline) are asked again; all other replies are kept."""
+    """What a server left without a reply (it was down, it refused the key, a deadline) is asked again."""
     return not any(count for name, count in made.metadata.items() if name.endswith("to ask again"))

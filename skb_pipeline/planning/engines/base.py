@@ -64,7 +64,11 @@ class PlanCause(StrEnum):
 
 
 PASSING_CAUSES = frozenset({PlanCause.DEADLINE, PlanCause.SERVER_ERROR, PlanCause.CONNECTION})
-"""Failures of the server or the network, not of the question: the next run asks again."""
+"""Failures of the server or the network, not of the question; they may pass by themselves."""
+
+UNANSWERED_CAUSES = PASSING_CAUSES | {PlanCause.REFUSED, PlanCause.MALFORMED}
+"""How asking a server ends without a reply: the next run asks again. Its address, its key and how it was started are in
+no recipe, so nothing else would notice that a refused key or a wrong address was put right."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +117,11 @@ class PlanRecord:
     def not_asked(cls, query_id: str, engine: str) -> Self:
         """The record of a question outside the number or the splits to be planned."""
         return cls(query_id, engine, PlanCause.NOT_ASKED, ValidatedPlan(status=PlanStatus.FALLBACK, plan=None))
+
+
+def may_be_answered_later(record: PlanRecord) -> bool:
+    """Whether the next run should ask again. What vLLM refuses inside the process it will always refuse."""
+    return record.cause in (PASSING_CAUSES if record.engine == "vllm" else UNANSWERED_CAUSES)
 
 
 def fallback_rate(records: Iterable[PlanRecord]) -> float:
