@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +74,8 @@ class FileEngine:
         self._rows = _by_query_id(self.path, read(self.path))
 
     def fingerprint(self) -> dict[str, Any]:
-        """The content of the file, wherever it lies."""
-        return {"engine": self.name, "sha256": self._hash}
+        """The content of the file, wherever it lies, and the names and triples that its plans are checked against."""
+        return {"engine": self.name, "sha256": self._hash, "schema": asdict(self._schema)}
 
     def plan(self, questions: Sequence[Question]) -> list[PlanRecord]:
         """One record per question, in their order. The text of a question does not matter, only its id."""

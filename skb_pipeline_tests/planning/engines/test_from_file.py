@@ -224,3 +224,11 @@ def test_the_fingerprint_is_the_content_wherever_it_lies(tmp_path: Path) -> None
     other = engine(tmp_path, lines({"query_id": "1", "plan": PAPER}), "c.jsonl").fingerprint()
     assert one == same != other
     assert one["engine"] == "file"
+
+
+def test_the_fingerprint_holds_the_schema_that_decides_what_is_valid(tmp_path: Path) -> None:
+    content = lines({"query_id": "1", "plan": OURS})
+    other = engine(tmp_path, content, schema=GraphSchema.from_spec(toy_spec(candidates=["brand"])))
+    assert other.plan([Question("1", "x")])[0].cause is PlanCause.INVALID
+    assert engine(tmp_path, content).fingerprint() != other.fingerprint()
+    json.dumps(other.fingerprint(), allow_nan=False)
