@@ -21,6 +21,16 @@ from skb_pipeline.planning.engines.completions import ChatRequest, Completion, F
 BATCH = 1024
 """Requests handed over at a time: enough to keep a GPU busy, and what a killed run loses at most."""
 
+SAME_REPLIES = frozenset(
+    {
+        "cpu_offload_gb", "data_parallel_size", "disable_log_stats", "download_dir", "enable_prefix_caching",
+        "gpu_memory_utilization", "hf_token", "max_num_batched_tokens", "max_num_seqs", "pipeline_parallel_size",
+        "swap_space", "tensor_parallel_size",
+    }
+)  # fmt: skip
+"""Arguments of ``vllm.LLM`` that say where and how fast it runs, or are secret: replies are kept whatever they are. All
+others, such as ``quantization``, ``dtype`` or ``max_model_len``, may change a reply."""
+
 
 class VLLMMissingError(ImportError):
     """The package vLLM is not installed."""
@@ -68,11 +78,12 @@ class VLLMChat:
         self.spec = spec
 
     def settings(self) -> dict[str, Any]:
-        """What a reply depends on besides request and schema."""
+        """What a reply depends on besides request and schema; of ``spec.vllm`` all but ``SAME_REPLIES``."""
         included = {
             "name", "revision", "temperature", "sample_temperature", "seed", "max_tokens", "structured", "thinking",
         }  # fmt: skip
-        return {"engine": "vllm", **self.spec.model_dump(mode="json", include=included)}
+        arguments = {name: value for name, value in self.spec.vllm.items() if name not in SAME_REPLIES}
+        return {"engine": "vllm", **self.spec.model_dump(mode="json", include=included), "vllm": arguments}
 
     def describe(self) -> dict[str, Any]:
         """``models`` (the one it will load) and ``version`` of vLLM.

@@ -57,6 +57,15 @@ def test_settings_tell_revisions_and_engines_apart() -> None:
     assert settings["engine"] != server.settings()["engine"]
 
 
+def test_settings_hold_the_arguments_of_vllm_that_may_change_a_reply() -> None:
+    def settings(**arguments: object) -> dict[str, object]:
+        return VLLMChat(SPEC.model_copy(update={"vllm": arguments})).settings()
+
+    assert settings(quantization="fp8") != settings()
+    assert settings(model="org/other") != settings()
+    assert settings(tensor_parallel_size=4, hf_token="hf_secret") == settings()
+
+
 @without_vllm
 def test_missing_package_names_the_extra_and_the_way_around() -> None:
     chat = VLLMChat(SPEC)
