@@ -33,7 +33,7 @@ _ON_GRAPH = ["graph/anchors", "graph/csr"]
 
 @pipeline_asset(
     "planning/guidance", deps=["questions/queries", "skb/store", *_ON_GRAPH], code_version=GUIDANCE_CODE_VERSION,
-    kinds={"json"}, automatic=False,
+    kinds={"json"},
 )  # fmt: skip
 def guidance(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig) -> dg.MaterializeResult:
     """What the prompts of language models tell of the dataset beyond its schema: usual paths, rules, worked examples.
@@ -43,6 +43,7 @@ def guidance(context: dg.AssetExecutionContext, workspace: WorkspaceParam, confi
     Examples were executed: of those written for a dataset each finds something, of those made from training questions
     each finds a right answer among its first ten.
     """
+    # Without inputs in its recipe: a run that changed inputs ask for gives back what is there.
     step = Step(
         context, workspace, config, code_version=GUIDANCE_CODE_VERSION,
         sections=["node_types", "relations", "candidates", "planner"],
