@@ -26,8 +26,8 @@ from skb_pipeline.storage.duck import connect, frame_hash
 from skb_pipeline.storage.frames import read_frame, write_frame
 from skb_pipeline.workspace import GUIDANCE_FILE, PLANS_FILE, QUERIES_FILE, SKB_FILE
 
-GUIDANCE_CODE_VERSION = "1"
-PLANS_CODE_VERSION = "1"
+GUIDANCE_CODE_VERSION = "2"
+PLANS_CODE_VERSION = "2"
 _ON_GRAPH = ["graph/anchors", "graph/csr"]
 
 
