@@ -7,6 +7,9 @@ the ranking, outcomes, and shares by risk level. Runs: the planner as it is; wit
 entities of the column ``predicted_entities`` given (a model's guess that came with the questions, so no upper bound).
 No other column reaches the planner.
 
+``--save`` keeps the measures of each question, one Parquet file per run and split; ``--compare`` prints the difference
+to such files of another state of the code, with 95 % paired bootstrap intervals.
+
 For the demo: the share of plans that agree with the gold plan up to names of variables, by wording.
 
     PRIMEKG_PARTIAL=... python benchmarks/planner_quality.py --spec docs/examples/primekg_partial.yaml \\
@@ -29,6 +32,7 @@ from skb_pipeline.datasets.catalogue import get_spec
 from skb_pipeline.datasets.loading import load_spec
 from skb_pipeline.datasets.sources import open_source
 from skb_pipeline.datasets.spec import DatasetSpec
+from skb_pipeline.evaluation.bootstrap import paired_difference
 from skb_pipeline.graph.csr import CsrGraph
 from skb_pipeline.graph.linking import AnchorIndex
 from skb_pipeline.graph.memory import MemoryExecutor
@@ -42,6 +46,8 @@ from skb_pipeline.questions.generate import generate_questions
 from skb_pipeline.skb.ingest import ingest
 from skb_pipeline.storage.duck import connect
 
+MEASURES = ["right, <= 500", "right, <= 50", "Hit@1", "R@20"]
+"""What is kept of each question and compared."""
 Linker = Callable[[Sequence[Plan]], list[Bindings]]
 
 
@@ -159,7 +165,40 @@ def real_questions(args: argparse.Namespace) -> None:
                 rescored = Rescorer(dense).rescore([r for r in results if r is not None], texts)
                 for i, result in zip(executed, rescored, strict=True):
                     results[i] = result
-            report(f"{title} ({args.split})", judge(planned, results, answers, node_type), queries)
+            judged = judge(planned, results, answers, node_type)
+            report(f"{title} ({args.split})", judged, queries)
+            measures = per_question(judged, queries)
+            file = f"{title.replace(', ', '-').replace(' ', '-')}-{args.split}.parquet"
+            if args.save is not None:
+                args.save.mkdir(parents=True, exist_ok=True)
+                measures.to_parquet(args.save / file, index=False)
+            if args.compare is not None and (args.compare / file).is_file():
+                compare(measures, pd.read_parquet(args.compare / file))
+
+
+def per_question(judged: pd.DataFrame, queries: pd.DataFrame) -> pd.DataFrame:
+    """Columns ``query_id`` and ``MEASURES``, each between 0 and 1."""
+    answered, n_cand = judged["answered"].astype(bool), judged["n_cand"]
+    values = [answered & (n_cand <= 500), answered & (n_cand <= 50), judged["hit@1"], judged["recall@20"]]
+    columns = {name: value.astype(float) for name, value in zip(MEASURES, values, strict=True)}
+    return pd.DataFrame({"query_id": queries["query_id"].astype(str), **columns})
+
+
+def compare(new: pd.DataFrame, old: pd.DataFrame) -> None:
+    """Print the mean differences of two runs over the same questions."""
+    old = old.set_index("query_id").loc[new["query_id"]]
+    difference = paired_difference(
+        new["query_id"].tolist(), new[MEASURES].to_numpy(), old[MEASURES].to_numpy(), samples=10_000, seed=20
+    )
+    columns = {
+        "before": old[MEASURES].mean().to_numpy(),
+        "now": new[MEASURES].mean().to_numpy(),
+        "difference": difference.value,
+        "low": difference.low,
+        "high": difference.high,
+    }
+    print("\ncompared with the other state:")
+    print(pd.DataFrame(columns, index=MEASURES).round(4).to_string())
 
 
 def report(title: str, judged: pd.DataFrame, queries: pd.DataFrame) -> None:
@@ -217,6 +256,8 @@ def main() -> None:
     parser.add_argument("--queries", type=Path, help="Parquet file of real questions")
     parser.add_argument("--home", type=Path, default=Path(".cache"), help="SKB files and vectors are kept here")
     parser.add_argument("--split", default="val")
+    parser.add_argument("--save", type=Path, help="folder for the measures of each question")
+    parser.add_argument("--compare", type=Path, help="folder with measures of another state of the code")
     parser.add_argument("--dense", action="store_true", help="link and rescore with the encoder of the spec")
     parser.add_argument("--demo", action="store_true", help="also measure on questions made from the demo")
     parser.add_argument("--demo-split", default="test")

@@ -14,13 +14,16 @@ import numpy as np
 
 from skb_pipeline.planning.folding import FUNCTION_WORDS, fold_word, singular
 
+_CHARACTERS = 2000
+"""Read of a node's text: what a long one tells stands at its beginning, and memory stays bounded."""
+_BATCH = 100_000
 _WORDS = """
-SELECT word, list(row) AS rows
+SELECT word, list(row ORDER BY row) AS rows
 FROM (
     SELECT DISTINCT row, unnest(regexp_extract_all(lower(text), '[\\p{L}\\p{M}\\p{N}]+')) AS word
     FROM (
-        SELECT row_number() OVER (ORDER BY n.node_id) - 1 AS row,
-               concat_ws(' ', n.name, json_extract(n.fields, '$.*')::VARCHAR, a.aliases) AS text
+        SELECT (row_number() OVER (ORDER BY n.node_id) - 1)::INTEGER AS row,
+               left(concat_ws(' ', n.name, a.aliases, json_extract(n.fields, '$.*')::VARCHAR), ?) AS text
         FROM nodes n
         LEFT JOIN (SELECT node_id, string_agg(alias, ' ') AS aliases FROM aliases GROUP BY node_id) a
         ON a.node_id = n.node_id
@@ -31,7 +34,9 @@ GROUP BY word
 
 
 class TextFitness:
-    """Which nodes have a word in their name, other names or fields. Read from the SKB file once, within seconds.
+    """Which nodes have a word in their name, other names or fields.
+
+    Read from the SKB file once; a hundred thousand nodes with long texts take some ten seconds.
 
     Args:
         con: the SKB file; not used after construction.
@@ -40,12 +45,15 @@ class TextFitness:
     def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
         self._ids = np.sort(np.asarray(con.execute("SELECT node_id FROM nodes").fetchnumpy()["node_id"], np.int64))
         parts: dict[str, list[np.ndarray]] = defaultdict(list)
-        rows = con.execute(_WORDS)
-        while batch := rows.fetchmany(10_000):
-            for word, found in batch:
+        for batch in con.sql(_WORDS, params=[_CHARACTERS]).to_arrow_reader(_BATCH):
+            rows = np.split(batch["rows"].flatten().to_numpy(), batch["rows"].offsets.to_numpy()[1:-1])
+            for word, found in zip(batch["word"].to_pylist(), rows, strict=True):
                 for folded in fold_word(word).split():
-                    parts[singular(folded)].append(np.array(found, dtype=np.int32))
-        self._rows = {word: np.unique(np.concatenate(found)) for word, found in parts.items()}
+                    parts[singular(folded)].append(found)
+        self._rows = {
+            word: found[0].copy() if len(found) == 1 else np.unique(np.concatenate(found))
+            for word, found in parts.items()
+        }
         squares = np.zeros(len(self._ids))
         for found in self._rows.values():
             squares[found] += self._weight(found)
