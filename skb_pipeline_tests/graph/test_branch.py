@@ -17,6 +17,7 @@ from skb_pipeline.graph.csr import CsrGraph
 from skb_pipeline.graph.linking import AnchorIndex
 from skb_pipeline.graph.memory import MemoryExecutor
 from skb_pipeline.graph.results import Bindings, GraphOutcome, GraphResult
+from skb_pipeline.planning.engines.probing import runner
 from skb_pipeline.planning.frames import dropped_json, plan_json
 from skb_pipeline.planning.plan import Plan, PlanStatus, ValidatedPlan
 from skb_pipeline.planning.schema import GraphSchema
@@ -208,6 +209,12 @@ def test_any_executor_will_do_and_a_plan_that_is_stopped_falls_back(shop: Shop, 
     assert frame["bucket"].tolist() == [None, ">500", None, "1-10"]
     assert json.loads(frame["links"][3])["b"][0]["name"] == "Northpole"
     assert frame["links"][1] == "{}"
+
+
+def test_a_check_of_examples_sees_no_hits_of_a_fallback(shop: Shop) -> None:
+    stopped, done = runner(shop.branch(OneRow(shop.executor)))([shop.plan(CYCLE), shop.plan(BRAND)])
+    assert stopped == (0, [])
+    assert (done[0], shop.names(np.array(done[1]))) == (3, ["0", "1", "2"])
 
 
 def test_no_questions(shop: Shop) -> None:

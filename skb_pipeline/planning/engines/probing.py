@@ -84,10 +84,14 @@ class BranchProbe:
 
 
 def runner(branch: GraphBranch) -> Callable[[Sequence[ValidatedPlan]], list[tuple[int, list[int]]]]:
-    """Executes plans for a check of examples: the number of answers and the node ids of the best, best first."""
+    """Executes plans for a check of examples: the number of answers and the node ids of the best, best first. A plan
+    that a limit stopped has none: what the branch gives instead is no answer of the plan."""
 
     def run(plans: Sequence[ValidatedPlan]) -> list[tuple[int, list[int]]]:
         answered = branch.answer([""] * len(plans), plans)
-        return [(a.result.n_cand, a.node_ids.tolist()) if a.result is not None else (0, []) for a in answered]
+        return [
+            (a.result.n_cand, a.node_ids.tolist()) if a.result is not None and not a.fallback else (0, [])
+            for a in answered
+        ]
 
     return run
