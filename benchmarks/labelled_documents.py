@@ -14,8 +14,7 @@ of nodes spread evenly, and the seconds of ``apply`` are scaled to all of them.
 
 Both sides start from the SKB file and end with a frame of documents, which must be equal. Hashes of the documents, the
 same work for both, are left out. Times are CPU seconds of the whole process with all its threads. Before they are
-taken, everything is run once on a tiny graph, so that imports, compilation and first allocations do not count. Memory
-is the highest growth of resident memory while our frame is built, read from ``/proc``, so this needs Linux.
+taken, everything is run once on a tiny graph, so that imports, compilation and first allocations do not count.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ import argparse
 import json
 import os
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -88,13 +86,12 @@ def compare(flavour: Flavour, scale: float, seed: int, kinds: list[bool], sample
 
 def compare_ways(con: duckdb.DuckDBPyConnection, spec: DatasetSpec, sample: int) -> None:
     """Print one comparison."""
-    with GrowthOfMemory() as memory:
-        found, ours = timed(partial(build_labelled_documents, con, spec))
+    found, ours = timed(partial(build_labelled_documents, con, spec))
     size = found["document"].str.len().sum() / 1e6
     with_relations = spec.documents.relations
     print(
         f"{spec.name}, {len(found):,} documents, {size:,.0f} M characters, {'with' if with_relations else 'without'} "
-        f"relations: {ours:.2f} s, {len(found) / ours:,.0f} documents/s, +{memory.megabytes:,.0f} MB",
+        f"relations: {ours:.2f} s, {len(found) / ours:,.0f} documents/s",
         flush=True,
     )
     theirs, plain = timed(partial(plain_documents, con, spec))
@@ -117,28 +114,6 @@ def timed(call: Callable[[], T]) -> tuple[T, float]:
     begin = time.process_time()
     result = call()
     return result, time.process_time() - begin
-
-
-class GrowthOfMemory:
-    """Highest resident memory within the block beyond that at its begin, in ``megabytes``; looked up 50 times a s."""
-
-    def __enter__(self) -> GrowthOfMemory:
-        self.megabytes, self._before, self._done = 0.0, self._resident(), threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._done.wait(0.02):
-            self.megabytes = max(self.megabytes, self._resident() - self._before)
-
-    @staticmethod
-    def _resident() -> float:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
 
 
 def plain_documents(con: duckdb.DuckDBPyConnection, spec: DatasetSpec) -> pd.DataFrame:

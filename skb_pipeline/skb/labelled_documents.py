@@ -6,6 +6,8 @@ Compiled loops then write field values and names one after the other, without a 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import duckdb
@@ -28,7 +30,7 @@ def build_labelled_documents(con: duckdb.DuckDBPyConnection, spec: DatasetSpec, 
     """Documents of all candidate nodes.
 
     Args:
-        con: an SKB file.
+        con: an SKB file. Its memory limit is 1 GiB meanwhile, and what it was before afterwards.
         spec: gives candidate types, document fields, ``relations``, labels and the cap on neighbours.
         batch: nodes worked on at once; sets memory use, not the result.
 
@@ -39,20 +41,38 @@ def build_labelled_documents(con: duckdb.DuckDBPyConnection, spec: DatasetSpec, 
         ValueError: relations of so many nodes, under so many headings, do not fit into sorted 64-bit numbers.
     """
     writer = _Writer(con, spec)
-    ((end,),) = con.execute("SELECT coalesce(max(canonical) + 1, 0) FROM nodes").fetchall()
+    found = con.execute("SELECT canonical FROM nodes WHERE list_contains(?, node_type)", [spec.candidate_types])
+    positions = np.sort(found.fetchnumpy()["canonical"])
+    batches = [positions[i : i + batch] for i in range(0, len(positions), batch)]
+    spans = [(int(part[0]), int(part[-1])) for part in batches] or [(0, -1)]  # an empty frame has columns, too
     frames = []
-    for begin in range(0, max(end, 1), batch):
-        rows = con.sql(
-            "SELECT node_id, external_id, node_type, name, canonical, fields::VARCHAR AS fields FROM nodes "
-            "WHERE list_contains(?, node_type) AND canonical >= ? AND canonical < ?",
-            params=[spec.candidate_types, begin, begin + batch],
-        ).to_arrow_table()
-        if (np.diff(np.asarray(rows["canonical"])) < 0).any():
-            rows = rows.sort_by("canonical")
-        frame = rows.select(["node_id", "external_id", "node_type", "name"]).to_pandas()
-        frame["document"] = writer.texts(rows)
-        frames.append(frame)
+    with _small_cache(con):
+        for first, last in spans:
+            rows = con.sql(
+                "SELECT node_id, external_id, node_type, name, canonical, fields::VARCHAR AS fields FROM nodes "
+                "WHERE list_contains(?, node_type) AND canonical BETWEEN ? AND ?",
+                params=[spec.candidate_types, first, last],
+            ).to_arrow_table()
+            if (np.diff(np.asarray(rows["canonical"])) < 0).any():
+                rows = rows.sort_by("canonical")
+            frame = rows.select(["node_id", "external_id", "node_type", "name"]).to_pandas()
+            frame["document"] = writer.texts(rows)
+            frames.append(frame)
     return pd.concat(frames, ignore_index=True)
+
+
+@contextmanager
+def _small_cache(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Lower DuckDB's memory limit for a while: up to there it keeps what it has read, and here that is of no use."""
+    ((before,),) = con.execute("SELECT current_setting('memory_limit')").fetchall()
+    if not before.endswith(("GiB", "TiB")):  # it is lower already
+        yield
+        return
+    con.execute("SET memory_limit = '1GiB'")
+    try:
+        yield
+    finally:
+        con.execute(f"SET memory_limit = '{before}'")
 
 
 class _Writer:
@@ -163,16 +183,16 @@ def _load_edges(
     con: duckdb.DuckDBPyConnection, spec: DatasetSpec, types: np.ndarray, codes: dict[str, int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Canonical positions of heads and of tails, and which of the declared relations each edge is of (-1: none)."""
-    rows = con.sql("SELECT head, relation, tail FROM edges").to_arrow_table()
+    names = list(dict.fromkeys(relation.name for relation in spec.relations))
+    declared = np.full((len(names) + 1, len(codes), len(codes)), -1, dtype=np.int64)
+    for place, relation in enumerate(spec.relations):
+        declared[1 + names.index(relation.name), codes[relation.head], codes[relation.tail]] = place
+    rows = con.sql(
+        "SELECT head, tail, coalesce(list_position(?, relation), 0) AS number FROM edges", params=[names]
+    ).to_arrow_table()
     positions = canonical_positions(con)
     heads, tails = positions[np.asarray(rows["head"])], positions[np.asarray(rows["tail"])]
-    stored = rows["relation"].combine_chunks().dictionary_encode()
-    numbers = {name: number for number, name in enumerate(stored.dictionary.to_pylist())}
-    declared = np.full((len(numbers), len(codes), len(codes)), -1, dtype=np.int64)
-    for place, relation in enumerate(spec.relations):
-        if relation.name in numbers:
-            declared[numbers[relation.name], codes[relation.head], codes[relation.tail]] = place
-    return heads, tails, declared[np.asarray(stored.indices), types[heads], types[tails]]
+    return heads, tails, declared[np.asarray(rows["number"]), types[heads], types[tails]]
 
 
 class _Packing(NamedTuple):

@@ -90,6 +90,15 @@ def test_missing_null_and_undeclared_values_give_no_line(tmp_path: Path) -> None
     assert frame["document"].tolist() == ["thing: T", "", "thing: U\ndata: "]
 
 
+@pytest.mark.parametrize("limit", ["2.5 GiB", "100.0 MiB"])
+def test_the_memory_limit_is_the_same_afterwards(tmp_path: Path, limit: str) -> None:
+    ingest(toy_spec(), ListSource(NODES, EDGES), tmp_path / "s")
+    with connect(tmp_path / "s", read_only=True) as con:
+        con.execute(f"SET memory_limit = '{limit}'")
+        build_documents(con, toy_spec())
+        assert con.sql("SELECT current_setting('memory_limit')").fetchall() == [(limit,)]
+
+
 def test_documents_of_no_nodes_are_an_empty_frame(tmp_path: Path) -> None:
     frame = stored(tmp_path / "s", [], [])
     assert frame.columns.tolist() == ["node_id", "external_id", "node_type", "name", "document"]
