@@ -1,6 +1,7 @@
 """How good plans are before any ranking matters: did they execute, how narrow are they, do they hold an answer.
 
-The measures, over *all* questions of a split and slice (a question without an executed plan counts as a miss):
+The measures, over *all* questions of a split and slice that the planner was asked (a question without an executed plan
+counts as a miss; one outside the number or the splits to be planned does not count):
 
 * ``good@500``, ``good@50``: share of questions whose plan executed at least one hop, gave at most that many candidates,
   and has an answer among them;
@@ -18,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from skb_pipeline.evaluation.slices import slice_masks
+from skb_pipeline.planning.engines.base import PlanCause
 from skb_pipeline.planning.plan import Plan
 
 BUCKETS = ("1-10", "11-50", "51-100", "101-500", ">500")
@@ -43,16 +45,17 @@ def judge_plans(
 
     Args:
         queries: ``query_id``, ``split``, ``answer_ids``, ``gold_plan`` (JSON or None).
-        outcomes: one row per query: ``query_id``, ``status``, ``risk_level``, ``plan`` (JSON or None), ``outcome``,
-            ``n_cand``, ``bucket``.
+        outcomes: one row per query: ``query_id``, ``cause`` (of the plan), ``status``, ``risk_level``, ``plan`` (JSON
+            or None), ``outcome``, ``n_cand``, ``bucket``.
         executed_hits: ``query_id``, ``node_id`` of hits that come from executed plans (no fallback search).
         node_type: type of every node by id.
         agree: whether two plans mean the same.
 
     Returns:
-        ``query_id``, ``split``, ``risk_level``, ``executed`` (at least one hop, or a document search that the plan
-        asks for), ``hops`` (whether it has any), ``n_cand``, ``bucket`` (None without candidates), ``has_answer``,
-        ``target_type_right`` (bool), ``agrees`` (True, False or None where there is no gold plan), ``cause`` (text).
+        ``query_id``, ``split``, ``asked`` (whether the planner was), ``risk_level``, ``executed`` (at least one hop, or
+        a document search that the plan asks for), ``hops`` (whether it has any), ``n_cand``, ``bucket`` (None without
+        candidates), ``has_answer``, ``target_type_right`` (bool), ``agrees`` (True, False or None where there is no
+        gold plan), ``cause`` (text).
 
     Raises:
         KeyError: a query has no outcome.
@@ -65,8 +68,8 @@ def judge_plans(
         answers = {int(a) for a in query.answer_ids}
         plan = Plan.model_validate_json(row["plan"]) if isinstance(row["plan"], str) else None
         hops = plan is not None and len(plan.hops) > 0
-        asked = plan is not None and plan.retrieval_mode == "doc_search"
-        executed = (hops or asked) and row["outcome"] in ("ok", "empty")
+        searches = plan is not None and plan.retrieval_mode == "doc_search"
+        executed = (hops or searches) and row["outcome"] in ("ok", "empty")
         listed = len(found.get(query.query_id, set()))
         has_answer = executed and bool(answers & found.get(query.query_id, set()))
         types = {node_type[a] for a in answers if a in node_type}
@@ -75,6 +78,7 @@ def judge_plans(
             {
                 "query_id": query.query_id,
                 "split": query.split,
+                "asked": row["cause"] != PlanCause.NOT_ASKED,
                 "risk_level": row["risk_level"],
                 "executed": executed,
                 "hops": hops and executed,
@@ -84,7 +88,9 @@ def judge_plans(
                 "target_type_right": plan is not None and set(plan.target.labels) == types,
                 "agrees": None if gold is None else plan is not None and agree(plan, gold),
                 "cause": "document search that the plan asks for"
-                if asked and executed
+                if searches and executed
+                else "not asked"
+                if row["cause"] == PlanCause.NOT_ASKED
                 else _cause(str(row["status"]), str(row["outcome"]), int(row["n_cand"]), executed, has_answer, listed),
             }
         )
@@ -114,7 +120,8 @@ def plan_quality_table(per_engine: Mapping[str, pd.DataFrame], queries: pd.DataF
         dataset: written into every row.
 
     Returns:
-        ``dataset, engine, split, slice, measure, value (float64, None where undefined), n_queries``.
+        ``dataset, engine, split, slice, measure, value (float64, None where undefined), n_queries``; no rows for a
+        slice of which no question was asked.
     """
     masks = slice_masks(queries)
     rows = []
@@ -122,11 +129,11 @@ def plan_quality_table(per_engine: Mapping[str, pd.DataFrame], queries: pd.DataF
         aligned = judged.set_index("query_id").loc[queries["query_id"]].reset_index()
         for split in sorted(queries["split"].unique()):
             for name, mask in masks.items():
-                part = aligned[mask & (queries["split"] == split).to_numpy()]
+                part = aligned[mask & (queries["split"] == split).to_numpy() & aligned["asked"].to_numpy()]
                 if len(part):
                     key = {"dataset": dataset, "engine": engine, "split": split, "slice": name}
                     rows += [{**key, "measure": m, "value": v, "n_queries": n} for m, v, n in _measures(part)]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=["dataset", "engine", "split", "slice", "measure", "value", "n_queries"])
 
 
 def _measures(part: pd.DataFrame) -> list[tuple[str, float | None, int]]:

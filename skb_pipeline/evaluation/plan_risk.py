@@ -17,7 +17,7 @@ COLUMNS = (*BUCKETS, NO_CANDIDATES, NOT_EXECUTED)
 
 
 def risk_table(per_engine: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Questions per engine, split, risk level and bucket of n_cand.
+    """Questions per engine, split, risk level and bucket of n_cand; those that the planner was not asked do not count.
 
     Args:
         per_engine: engine -> frame of :func:`~skb_pipeline.evaluation.plan_quality.judge_plans`.
@@ -27,7 +27,8 @@ def risk_table(per_engine: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         level), ``with_answer`` (share of the cell's questions that have an answer among the candidates); cells without
         questions are left out. Levels and buckets stand in their own order.
     """
-    judged = pd.concat([frame.assign(engine=engine) for engine, frame in per_engine.items()], ignore_index=True)
+    asked = [frame[frame["asked"]].assign(engine=engine) for engine, frame in per_engine.items()]
+    judged = pd.concat(asked, ignore_index=True)
     bucket = judged["bucket"].where(judged["bucket"].notna(), NO_CANDIDATES).where(judged["executed"], NOT_EXECUTED)
     levels = pd.Categorical(judged["risk_level"], [level.value for level in RiskLevel], ordered=True)
     keyed = judged.assign(bucket=pd.Categorical(bucket, COLUMNS, ordered=True), risk_level=levels)

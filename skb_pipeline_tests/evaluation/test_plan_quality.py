@@ -43,7 +43,10 @@ def judged() -> tuple[pd.DataFrame, pd.DataFrame]:
     outcomes = pd.DataFrame(
         [(q, s, RISK.get(q, "normal"), p, o, n, BUCKET.get(q)) for q, _, _, s, p, o, n, *_ in CASES],
         columns=["query_id", "status", "risk_level", "plan", "outcome", "n_cand", "bucket"],
-    )
+    ).assign(cause="planned")
+    # A question that was not to be planned.
+    queries.loc[len(queries)] = ["later", "val", [1], None, None]
+    outcomes.loc[len(outcomes)] = ["later", "fallback", "no_trade", None, "no_plan", 0, None, "not_asked"]
     hits = pd.DataFrame([(c[0], node) for c in CASES for node in c[7]], columns=["query_id", "node_id"])
 
     def agree(a: Plan, b: Plan) -> bool:
@@ -53,14 +56,17 @@ def judged() -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def test_causes(judged: tuple[pd.DataFrame, pd.DataFrame]) -> None:
-    assert dict(zip(judged[1]["query_id"], judged[1]["cause"], strict=True)) == {c[0]: c[8] for c in CASES}
+    assert dict(zip(judged[1]["query_id"], judged[1]["cause"], strict=True)) == {
+        **{c[0]: c[8] for c in CASES},
+        "later": "not asked",
+    }
     counted = causes_table({"rules": judged[1]})
     assert counted.iloc[0].to_dict() == {
         "engine": "rules", "split": "val", "cause": "no plan with a hop: text only", "questions": 2,
     }  # fmt: skip
 
 
-def test_measures_count_every_question(judged: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+def test_measures_count_every_question_that_was_asked(judged: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     queries, rows = judged
     table = plan_quality_table({"rules": rows}, queries, dataset="d")
     values = table[table["slice"] == "all"].set_index("measure")
@@ -72,6 +78,7 @@ def test_measures_count_every_question(judged: tuple[pd.DataFrame, pd.DataFrame]
         "good@500": 9, "good@50": 9, "median n_cand": 5, "target type": 9, "gold plan": 2,
     }  # fmt: skip
     assert "| rules | all | 9 | 0.111 |" in plan_quality_markdown(table, split="val")
+    assert plan_quality_table({"rules": rows.assign(asked=False)}, queries, dataset="d").empty
 
 
 @pytest.mark.parametrize(

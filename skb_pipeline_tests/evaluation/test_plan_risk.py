@@ -17,8 +17,9 @@ ROWS = [
 @pytest.fixture
 def table() -> pd.DataFrame:
     columns = ["risk_level", "executed", "bucket", "has_answer"]
-    judged = pd.DataFrame(ROWS, columns=columns).assign(split="val")
-    return risk_table({"rules": judged, "openai": judged.iloc[4:]})
+    judged = pd.DataFrame(ROWS, columns=columns).assign(split="val", asked=True)
+    some = judged.assign(asked=[i >= 4 for i in range(len(judged))])
+    return risk_table({"rules": judged, "openai": some})
 
 
 def test_cells(table: pd.DataFrame) -> None:
@@ -48,3 +49,11 @@ def test_shown(table: pd.DataFrame) -> None:
     assert image.startswith(b"\x89PNG")
     assert len(image) < 40_000
     assert risk_plot(table, split="test").startswith(b"\x89PNG")  # a split without questions
+
+
+def test_nothing_was_asked() -> None:
+    judged = pd.DataFrame(ROWS, columns=["risk_level", "executed", "bucket", "has_answer"])
+    table = risk_table({"openai": judged.assign(split="val", asked=False)})
+    assert list(table) == ["engine", "split", "risk_level", "bucket", "questions", "share", "with_answer"]
+    assert table.empty
+    assert risk_markdown(table, split="val").count("\n") == 1

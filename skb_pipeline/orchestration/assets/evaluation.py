@@ -38,7 +38,7 @@ from skb_pipeline.workspace import (
     TRACES_FILE,
 )
 
-CODE_VERSION = "2"
+CODE_VERSION = "3"
 SYSTEMS = ("bm25", "dense", "graph", "fused")
 """Rankings that are evaluated, in the order of the table."""
 _QUERY_METRICS_SCHEMA = pa.schema(
@@ -148,7 +148,8 @@ def plan_quality(
     """How good the plans of each engine are: do they execute, how many candidates do they leave, is an answer among
     them, and does the risk level they state go with that.
 
-    Denominators are all questions. Tables `plan_quality`, `causes` and `risk` in a DuckDB file, and `risk_SPLIT.png`.
+    Denominators are all questions that an engine was asked. Tables `plan_quality`, `causes` and `risk` in a DuckDB
+    file, and `risk_SPLIT.png`.
     """
     step = Step(
         context, workspace, config, code_version=CODE_VERSION, inputs=_PLAN_INPUTS, sections=["retrieval", "linking"]
