@@ -13,6 +13,7 @@ from skb_pipeline.datasets.spec import LANGUAGE_MODELS, Engine
 from skb_pipeline.orchestration.resources import WorkspaceParam
 from skb_pipeline.orchestration.steps import Step, StepConfig, pipeline_asset
 from skb_pipeline.planning.engines.base import PlannerEngine, PlanRecord, Question, fallback_rate, may_be_answered_later
+from skb_pipeline.planning.engines.from_file import FileEngine
 from skb_pipeline.planning.engines.opening import ModelReport, asked_questions, with_engine
 from skb_pipeline.planning.engines.probing import runner
 from skb_pipeline.planning.frames import CONTENT, PLANS_SCHEMA, plans_frame
@@ -29,6 +30,7 @@ from skb_pipeline.workspace import GUIDANCE_FILE, PLANS_FILE, QUERIES_FILE, SKB_
 GUIDANCE_CODE_VERSION = "2"
 PLANS_CODE_VERSION = "2"
 _ON_GRAPH = ["graph/anchors", "graph/csr"]
+_MODELS_SHOWN = 20
 
 
 @pipeline_asset(
@@ -131,7 +133,7 @@ def query_plans(
             for engine, report in engines:
                 mask = asked if engine.name in LANGUAGE_MODELS else asked | True
                 made = plan_rows(engine, queries, mask)
-                draft.metadata |= engine_metadata(engine.name, made, report, first=not parts)
+                draft.metadata |= engine_metadata(engine, made, report, first=not parts)
                 parts.append(plans_frame(made))
             frame = pd.concat(parts, ignore_index=True)
             write_frame(draft.path / PLANS_FILE, frame, PLANS_SCHEMA)
@@ -151,9 +153,11 @@ def plan_rows(engine: PlannerEngine, queries: pd.DataFrame, asked: Any) -> list[
     return [planned.get(q.query_id) or PlanRecord.not_asked(q.query_id, engine.name) for q in questions]
 
 
-def engine_metadata(name: str, records: list[PlanRecord], report: ModelReport | None, *, first: bool) -> dict[str, Any]:
+def engine_metadata(
+    engine: PlannerEngine, records: list[PlanRecord], report: ModelReport | None, *, first: bool
+) -> dict[str, Any]:
     """What people see of one engine's plans: how they ended, at what cost."""
-    prefix = "" if first else f"{name} "
+    prefix = "" if first else f"{engine.name} "
     causes = Counter(record.cause.value for record in records)
     told: dict[str, Any] = {
         f"{prefix}causes": dict(causes.most_common()),
@@ -161,6 +165,8 @@ def engine_metadata(name: str, records: list[PlanRecord], report: ModelReport | 
         f"{prefix}fallback rate": round(fallback_rate(records), 4),
         f"{prefix}to ask again": sum(map(may_be_answered_later, records)),
     }
+    if isinstance(engine, FileEngine):
+        told[f"{prefix}rows for other questions"] = len(engine.unused)
     if report is not None:
         told |= {
             f"{prefix}model": next((r.model for r in records if r.model), None) or "none answered",
@@ -171,7 +177,9 @@ def engine_metadata(name: str, records: list[PlanRecord], report: ModelReport | 
             f"{prefix}completion tokens": sum(r.completion_tokens or 0 for r in records),
         }
         if report.server:
-            told[f"{prefix}server"] = {**report.server, "first question": report.self_test}
+            models = report.server["models"]  # a large service lists hundreds
+            shown = {"models": models[:_MODELS_SHOWN], "models not shown": len(models[_MODELS_SHOWN:])}
+            told[f"{prefix}server"] = {**report.server, **shown, "first question": report.self_test}
     return told
 
 

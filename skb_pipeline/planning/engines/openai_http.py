@@ -238,7 +238,8 @@ class OpenAIChat:
                 models = await self._served(client)
                 version = await self._version(client)
             if self.spec.name not in models:
-                raise ModelServerError(f"{self.base_url} does not serve {self.spec.name!r} but {models}")
+                shown = self._shown(", ".join(models) or "nothing")
+                raise ModelServerError(f"{self.base_url} does not serve {self.spec.name!r} but {shown}")
             return {"models": models, "version": version}
         raise ModelServerError(f"{self.base_url} did not answer within {seconds:g} s")
 
