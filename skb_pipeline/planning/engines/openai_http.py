@@ -294,7 +294,9 @@ class OpenAIChat:
     def _told_status(self, response: httpx2.Response, content: bytes) -> str:
         told = self._shown(f"{response.status_code} {response.reason_phrase}".strip())
         if response.is_redirect:
-            return self._shown(f"{told} to {response.headers['location']}; redirects are not followed")
+            # Without its query: a gateway repeats that of the address asked, and some keys stand there.
+            where = response.headers["location"].partition("?")[0]
+            return self._shown(f"{told} to {where}; redirects are not followed")
         message = self._server_message(content)
         return f"{told}: {message}" if message else told
 
@@ -364,7 +366,9 @@ def _base_url(configured: str | None, environ: Mapping[str, str]) -> httpx2.URL:
     try:
         url = httpx2.URL(text)
     except httpx2.InvalidURL as error:
-        raise ModelSettingsError(f"{where} is no address: {error}") from None
+        # A password with a slash in it is read as a port, and the error repeats it.
+        told = "it holds a user or password, or characters that no address has" if "@" in text else error
+        raise ModelSettingsError(f"{where} is no address: {told}") from None
     if url.userinfo:
         raise ModelSettingsError(f"{where} holds a user or password; a key goes into an environment variable")
     if url.scheme not in ("http", "https") or not url.host:

@@ -268,6 +268,18 @@ def test_redirects_are_not_followed() -> None:
     assert (len(server.chats), len(other.chats)) == (1, 0)
 
 
+def test_a_key_in_the_query_of_an_address_is_not_told_by_a_redirect() -> None:
+    failed, _ = failure(in_order(Reply(status=308, headers={"location": "https://gateway/v1?api-key=hush-hush"})))
+    assert "https://gateway/v1;" in failed.message
+    assert "hush" not in failed.message
+
+
+def test_a_password_that_makes_an_address_unreadable_is_not_told() -> None:
+    with pytest.raises(ModelSettingsError, match="no address") as caught:
+        OpenAIChat(LanguageModelSpec(name="m", base_url="http://user:hush/hush@host/v1"), {})
+    assert "hush" not in str(caught.value)
+
+
 def test_huge_answer_is_cut_off() -> None:
     failed, server = failure(in_order(Reply(body=b" " * (MAX_ANSWER_BYTES + 1))))
     assert failed.cause is PlanCause.TOO_LARGE
