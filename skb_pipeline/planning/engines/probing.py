@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import pandas as pd
 
 from skb_pipeline.graph.results import GraphOutcome
@@ -24,13 +26,14 @@ class ProbeResult:
 
     Attributes:
         outcome: of its execution; None when nothing was executed.
-        answers: node ids, ascending, as many as a ranking keeps; none after a limit.
+        answers: sha256 (hex) of the node ids, as many as a ranking keeps, in any order: plans with the same answers
+            have the same. A hash, as results of all plans are held at once. Empty without answers and after a limit.
         n_cand: number of answers before the cut.
         links: names of the nodes that each anchor variable was linked to, best first.
     """
 
     outcome: GraphOutcome | None
-    answers: tuple[int, ...]
+    answers: str
     n_cand: int
     links: Mapping[str, Sequence[str]]
 
@@ -79,8 +82,9 @@ class BranchProbe:
         outcome = answered.result.outcome if answered.result is not None else None
         links = {var: self._names.loc[ids].astype(str).tolist() for var, (ids, _) in answered.bindings.items()}
         if answered.result is None or outcome is not GraphOutcome.OK:
-            return ProbeResult(outcome, (), 0, links)
-        return ProbeResult(outcome, tuple(sorted(answered.node_ids.tolist())), answered.result.n_cand, links)
+            return ProbeResult(outcome, "", 0, links)
+        answers = hashlib.sha256(np.sort(answered.node_ids).tobytes()).hexdigest()
+        return ProbeResult(outcome, answers, answered.result.n_cand, links)
 
 
 def runner(branch: GraphBranch) -> Callable[[Sequence[ValidatedPlan]], list[tuple[int, list[int]]]]:
