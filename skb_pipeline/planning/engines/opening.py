@@ -135,7 +135,7 @@ def open_engine(
     if engine == "file":
         from skb_pipeline.planning.engines.from_file import FileEngine
 
-        yield FileEngine(Path(os.path.expandvars(str(spec.plans.file))).expanduser(), schema), None
+        yield FileEngine(str(spec.plans.file), schema), None
         return
     if spec.plans.model is None or guidance is None:
         raise EngineSettingsError(f"the engine {engine!r} needs a model and guidance")
