@@ -12,7 +12,7 @@ from pydantic import Field
 from skb_pipeline.datasets.spec import LANGUAGE_MODELS, Engine
 from skb_pipeline.orchestration.resources import WorkspaceParam
 from skb_pipeline.orchestration.steps import Step, StepConfig, pipeline_asset
-from skb_pipeline.planning.engines.base import PlannerEngine, PlanRecord, Question, fallback_rate, may_be_answered_later
+from skb_pipeline.planning.engines.base import PlannerEngine, PlanRecord, Question, fallback_rate
 from skb_pipeline.planning.engines.from_file import FileEngine
 from skb_pipeline.planning.engines.opening import ModelReport, asked_questions, with_engine
 from skb_pipeline.planning.engines.probing import runner
@@ -163,7 +163,7 @@ def engine_metadata(
         f"{prefix}causes": dict(causes.most_common()),
         f"{prefix}risk levels": dict(Counter(r.risk_level.value for r in records).most_common()),
         f"{prefix}fallback rate": round(fallback_rate(records), 4),
-        f"{prefix}to ask again": sum(map(may_be_answered_later, records)),
+        f"{prefix}to ask again": sum(record.unanswered for record in records),
     }
     if isinstance(engine, FileEngine):
         told[f"{prefix}rows for other questions"] = len(engine.unused)

@@ -68,7 +68,8 @@ PASSING_CAUSES = frozenset({PlanCause.DEADLINE, PlanCause.SERVER_ERROR, PlanCaus
 
 UNANSWERED_CAUSES = PASSING_CAUSES | {PlanCause.REFUSED, PlanCause.MALFORMED}
 """How asking a server ends without a reply: the next run asks again. Its address, its key and how it was started are in
-no recipe, so nothing else would notice that a refused key or a wrong address was put right."""
+no recipe, so nothing else would notice that a refused key or a wrong address was put right. What vLLM refuses inside
+the process it will always refuse."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +88,7 @@ class PlanRecord:
         finish_reason: of that reply.
         prompt_tokens, completion_tokens: sum over all attempts, as the server counts; None where it does not say.
         reused: no call was made, all replies were there already.
+        unanswered: some call, of whatever round, got no reply that a later one may get, so the plan may become another.
         mentions: names found in the question (rules).
         explanation: lines for people.
         milliseconds: wall time; for cached replies that of the original calls.
@@ -104,6 +106,7 @@ class PlanRecord:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     reused: bool = False
+    unanswered: bool = False
     mentions: tuple[str, ...] = ()
     explanation: tuple[str, ...] = ()
     milliseconds: float = 0.0
@@ -117,11 +120,6 @@ class PlanRecord:
     def not_asked(cls, query_id: str, engine: str) -> Self:
         """The record of a question outside the number or the splits to be planned."""
         return cls(query_id, engine, PlanCause.NOT_ASKED, ValidatedPlan(status=PlanStatus.FALLBACK, plan=None))
-
-
-def may_be_answered_later(record: PlanRecord) -> bool:
-    """Whether the next run should ask again. What vLLM refuses inside the process it will always refuse."""
-    return record.cause in (PASSING_CAUSES if record.engine == "vllm" else UNANSWERED_CAUSES)
 
 
 def fallback_rate(records: Iterable[PlanRecord]) -> float:

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from skb_pipeline.datasets.spec import PlansSpec
 from skb_pipeline.graph.results import GraphOutcome
-from skb_pipeline.planning.engines.base import PlanCause, PlanRecord, Question
+from skb_pipeline.planning.engines.base import PASSING_CAUSES, UNANSWERED_CAUSES, PlanCause, PlanRecord, Question
 from skb_pipeline.planning.engines.completions import ChatModel, ChatRequest, Completion, Failed, Message
 from skb_pipeline.planning.engines.probing import PlanProbe, ProbeResult
 from skb_pipeline.planning.engines.replies import judge, no_plan, read_reply
@@ -152,6 +152,7 @@ class LanguageModelPlanner:
         self._chat, self._prompts, self._schema, self._plans = chat, prompts, schema, plans
         self._probe, self._report = probe, report
         self._deadline_s = plans.model.deadline_s
+        self._unanswered = PASSING_CAUSES if name == "vllm" else UNANSWERED_CAUSES
         self._json_schema = prompts.json_schema()
 
     def fingerprint(self) -> dict[str, Any]:
@@ -323,6 +324,7 @@ class LanguageModelPlanner:
             prompt_tokens=_total(reply.prompt_tokens for reply in replies),
             completion_tokens=_total(reply.completion_tokens for reply in replies),
             reused=bool(case.seen) and all(_is_cached(attempt) for attempt in case.seen),
+            unanswered=any(isinstance(a.reply, Failed) and a.cause in self._unanswered for a in case.seen),
             explanation=tuple(case.notes),
             milliseconds=case.milliseconds,
         )

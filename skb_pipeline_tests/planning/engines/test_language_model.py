@@ -337,6 +337,32 @@ def test_replies_that_were_there_already_take_no_time() -> None:
     assert not one(Replayed([said(WRONG, cached=True), Failed(PlanCause.CONNECTION, "gone")])).reused
 
 
+@pytest.mark.parametrize(
+    ("replies", "engine", "expected"),
+    [
+        ([Failed(PlanCause.REFUSED, "this key may not")], "openai", True),
+        ([Failed(PlanCause.MALFORMED, "no chat")], "openai", True),
+        ([Failed(PlanCause.REFUSED, "too long")], "vllm", False),
+        ([PARTLY, Failed(PlanCause.CONNECTION, "gone")], "openai", True),  # the repair may still better the plan
+        ([WRONG, WRONG], "openai", False),
+        ([said(GOOD, finish_reason="length")], "openai", False),
+        ([GOOD], "openai", False),
+    ],
+)
+def test_what_a_server_left_without_a_reply_may_be_asked_again(
+    replies: list[Given], engine: str, expected: bool
+) -> None:
+    spec = spec_with()
+    prompts = PromptSet(spec, Guidance(name="none"))
+    made = LanguageModelPlanner(engine, Replayed(replies), prompts, GraphSchema.from_spec(spec), spec.plans)
+    assert made.plan([Question("1", "Which Northpole items?")])[0].unanswered is expected
+
+
+def test_a_vote_that_lacks_a_sample_may_be_completed(probe: BranchProbe) -> None:
+    record = one(Replayed([GOOD, Failed(PlanCause.CONNECTION, "gone"), GOOD]), probe, samples=3)
+    assert (record.cause, record.unanswered) == (PlanCause.VOTED, True)
+
+
 def test_token_counts_are_unknown_where_one_is() -> None:
     record = one(Replayed([said(WRONG, prompt_tokens=None), GOOD]))
     assert (record.prompt_tokens, record.completion_tokens) == (None, 20)
