@@ -31,7 +31,7 @@ _PREFERRED = 1.0
 """A relation that the spec prefers where words do not tell."""
 _CUSTOMARY = 0.1
 """Times the share of edges between two types that belong to a relation."""
-_UNSAID = -3.0
+_UNSAID = -1.5
 """Words speak of another relation between the same types, or of none and the spec prefers an opposite."""
 _MIRRORED = 1.0
 """Two things of one type share a third: both hops over the same relation."""

@@ -38,8 +38,9 @@ SKB (idf 7) in the name of a node that has four such words adds 14, about as muc
 _FEW = 500
 _BROAD = -3.0
 """More candidates than that: the combination hardly tells one node from another."""
-_SAME_AS_BEFORE = 2.0
-"""Score of two mentions of a list that are joined in the same way."""
+_SAME_AS_BEFORE = 5.0
+"""Score of two mentions of a list that are joined in the same way: that ``both A and B`` have an answer in common tells
+more than a word for another relation, by which they have none."""
 
 
 class PlanOutcome(StrEnum):
