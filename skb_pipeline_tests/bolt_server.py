@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -60,8 +60,12 @@ class BoltServer:
 
 
 @contextmanager
-def packaged_server(heap: str = "1g") -> Iterator[BoltServer]:
+def packaged_server(heap: str = "1g", fill: Callable[[Path], None] | None = None) -> Iterator[BoltServer]:
     """Start the packaged server on loopback with an empty database; it ends with the block.
+
+    Args:
+        heap: most memory of its Java machine.
+        fill: called with the folder of the database before the server starts; it may write a database there.
 
     Raises:
         RuntimeError: the process ended, or does not answer within two minutes; the message has its last output.
@@ -70,6 +74,8 @@ def packaged_server(heap: str = "1g") -> Iterator[BoltServer]:
     from neo4j import GraphDatabase
 
     with tempfile.TemporaryDirectory(prefix="skb-bolt-") as folder:
+        if fill is not None:
+            fill(Path(folder) / "databases" / DATABASE)
         bolt, http = _free_ports(2)
         log = Path(folder) / "output.txt"
         arguments = [sys.executable, "-m", __name__, folder, str(bolt), str(http), heap]
