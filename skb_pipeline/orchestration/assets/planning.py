@@ -28,7 +28,8 @@ from skb_pipeline.storage.frames import read_frame, write_frame
 from skb_pipeline.workspace import GUIDANCE_FILE, PLANS_FILE, QUERIES_FILE, SKB_FILE
 
 GUIDANCE_CODE_VERSION = "2"
-PLANS_CODE_VERSION = "2"
+PLANS_CODE_VERSION = "3"
+"""Also of the rules, the reading of replies and validation: what changes plans there is noticed by this alone."""
 _ON_GRAPH = ["graph/anchors", "graph/csr"]
 _MODELS_SHOWN = 20
 
