@@ -49,8 +49,8 @@ def build_traces(
 
     Args:
         queries: ``query_id, query, split, answer_ids``.
-        outcomes: per query ``engine, cause, status, risk_level, outcome, n_cand, bucket, plan, dropped, links`` (JSON texts where
-            the schema says so).
+        outcomes: per query ``engine, cause, status, risk_level, outcome, n_cand, bucket, plan, dropped, links`` (JSON
+            texts where the schema says so).
         rankings: system -> ranking; ``fused`` may be among them.
         nodes: index ``node_id``, columns ``external_id, node_type, name``.
         fusion: weight, constant and text branch of the fused ranking, for each branch's term in its score.
