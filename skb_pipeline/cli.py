@@ -47,12 +47,14 @@ def _readable_errors(command: Callable[..., None]) -> Callable[..., None]:
         from skb_pipeline.retrieval.ranking import RankingError
         from skb_pipeline.search import UnknownSystemError
         from skb_pipeline.storage.artifacts import ArtifactMissingError, ManifestMismatchError
+        from skb_pipeline.storage.completions import CompletionCacheError
         from skb_pipeline.storage.paths import UnsafeNameError
 
         mendable = (UnknownDatasetError, SpecError, SourceError, RunFailedError, ArtifactMissingError,
                     ManifestMismatchError, UnsafeNameError, UnknownSystemError, FileNotFoundError,
                     FileExistsError, Neo4jServerError, EncoderError, RankingError, EngineSettingsError,
-                    ModelSettingsError, ModelServerError, PlanFileError, VLLMMissingError)  # fmt: skip
+                    ModelSettingsError, ModelServerError, PlanFileError, VLLMMissingError,
+                    CompletionCacheError)  # fmt: skip
         try:
             command(*args, **kwargs)
         except mendable as error:

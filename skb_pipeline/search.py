@@ -62,7 +62,7 @@ class SearchSession:
         store = workspace.store.require(spec.name, "skb/store")
         with (
             connect(store.file(SKB_FILE), read_only=True) as con,
-            workspace.open_engine(spec, spec.plans.engine, con, first_question=False) as (planner, _),
+            workspace.open_engine(spec, spec.plans.engine, con, typed=True) as (planner, _),
         ):
             yield cls(workspace, spec, con, planner)
 

@@ -107,18 +107,18 @@ class Workspace:
         con: duckdb.DuckDBPyConnection,
         report: Callable[[str], None] | None = None,
         *,
-        first_question: bool = True,
+        typed: bool = False,
     ) -> Iterator[tuple[PlannerEngine, ModelReport | None]]:
         """A planner engine on the dataset's current artefacts (see ``planning.engines.opening.open_engine``).
 
         Args:
             con: the SKB file.
             report: takes lines on the progress.
-            first_question: ask a language model a known question before the others.
+            typed: a person types the questions, see there.
 
         Raises:
             ArtifactMissingError: a language model has no guidance yet.
-            EngineSettingsError, ModelSettingsError: the spec or the environment does not say which model, or where.
+            EngineSettingsError: the spec does not say which model.
         """
         from skb_pipeline.planning.engines.opening import open_engine
         from skb_pipeline.planning.engines.probing import BranchProbe
@@ -133,7 +133,7 @@ class Workspace:
             replies=self.cache(spec.name, "replies"),
             probe=lambda: BranchProbe(self.open_graph_branch(spec), node_table(con)),
             report=report,
-            first_question=first_question,
+            typed=typed,
         ) as opened:
             yield opened
 

@@ -268,7 +268,7 @@ class LanguageModelSpec(_Model):
     """Of the model's files; for ``vllm`` only, a server knows its own."""
     base_url: str | None = None
     """Of the server, up to and with ``/v1``; None: ``$OPENAI_BASE_URL``."""
-    api_key_env: str = "OPENAI_API_KEY"
+    api_key_env: str = Field(default="OPENAI_API_KEY", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")
     """Environment variable that holds the key; a server without keys needs none."""
     temperature: float = Field(default=0.0, ge=0)
     sample_temperature: float = Field(default=0.7, ge=0)

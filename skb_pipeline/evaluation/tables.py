@@ -187,10 +187,11 @@ def difference_text(differences: pd.DataFrame, *, system: str, split: str, metri
 
 
 def markdown_rows(frame: pd.DataFrame, most: int = 50) -> str:
-    """The first rows of any frame as a Markdown table."""
+    """The first rows of any frame as a Markdown table, and how many there are more."""
     lines = [_markdown_line(list(map(str, frame.columns))), _markdown_line(["---"] * frame.shape[1])]
     lines += [_markdown_line(list(map(str, row))) for row in frame.head(most).itertuples(index=False)]
-    return "\n".join(lines)
+    more = [f"\n… and {len(frame) - most} rows more in the file"] if len(frame) > most else []
+    return "\n".join([*lines, *more])
 
 
 def write_duckdb(path: Path, metrics_df: pd.DataFrame, differences_df: pd.DataFrame) -> None:

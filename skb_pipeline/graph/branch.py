@@ -121,7 +121,8 @@ class GraphBranch:
         of_plans = set(searches)
         for i, question in enumerate(questions):
             if i not in searches and (i not in executed or _stopped(executed[i][0])):
-                searches[i] = DocumentQuery(self._target_types(usable.get(i)), (question,))
+                asked = usable[i].target.labels if i in usable else plans[i].search_types
+                searches[i] = DocumentQuery(tuple(asked) or self.candidate_types, (question,))
         results = search_documents(self.anchors, list(searches.values()), depth=self.depth)
         found = dict(zip(searches, results, strict=True))
         answers = []
@@ -160,10 +161,8 @@ class GraphBranch:
     def _plan_query(self, plan: Plan) -> DocumentQuery:
         """What a plan without hops searches for: its anchor's text and, where it has one, its relevance text."""
         texts = [*(anchor.text for anchor in plan.anchors), plan.target.relevance_text]
-        return DocumentQuery(self._target_types(plan), tuple(text for text in texts if text.strip()))
-
-    def _target_types(self, plan: Plan | None) -> tuple[str, ...]:
-        return tuple(plan.target.labels if plan is not None else ()) or self.candidate_types
+        types = tuple(plan.target.labels) or self.candidate_types
+        return DocumentQuery(types, tuple(text for text in texts if text.strip()))
 
 
 def _stopped(result: GraphResult) -> bool:

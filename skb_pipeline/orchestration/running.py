@@ -21,6 +21,7 @@ from skb_pipeline.storage.atomic import process_alive
 from skb_pipeline.storage.paths import project_root, skb_home
 
 _PLANS = dg.AssetKey(["planning", "query_plans"])
+_GUIDANCE = dg.AssetKey(["planning", "guidance"])
 _HOST, _PID = "skb/host", "skb/pid"
 
 
@@ -136,7 +137,9 @@ def _host() -> str:
 def _run_config(selection: list[dg.AssetKey], force: bool, plans: Mapping[str, Any]) -> dict[str, Any]:
     """Events go to the instance's own log; on the terminal a failure is told by :class:`RunFailedError` alone."""
     config: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-    ops: dict[str, dict[str, Any]] = {"__".join(key.path): {"force": True} for key in selection} if force else {}
+    # Guidance is pinned: every prompt would change with it. It is made anew only where it alone is asked for.
+    forced = [key for key in selection if key != _GUIDANCE or len(selection) == 1] if force else []
+    ops: dict[str, dict[str, Any]] = {"__".join(key.path): {"force": True} for key in forced}
     given = {name: value for name, value in plans.items() if value is not None}
     if given and _PLANS in selection:
         ops.setdefault("__".join(_PLANS.path), {}).update(given)

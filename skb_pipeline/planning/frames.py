@@ -20,6 +20,7 @@ PLANS_SCHEMA = pa.schema(
         ("cause", pa.string()),
         ("plan", pa.string()),
         ("dropped", pa.string()),
+        ("search_types", pa.string()),
         ("risk_level", pa.string()),
         ("model", pa.string()),
         ("prompt_hash", pa.string()),
@@ -34,8 +35,8 @@ PLANS_SCHEMA = pa.schema(
         ("reused", pa.bool_()),
     ]
 )
-"""``plan`` (null for the text-only fallback), ``dropped``, ``mentions`` and ``explanation`` are JSON texts; ``cause``
-is a ``PlanCause``. What a column means: ``PlanRecord``."""
+"""``plan`` (null for the text-only fallback), ``dropped``, ``search_types``, ``mentions`` and ``explanation`` are JSON
+texts; ``cause`` is a ``PlanCause``. What a column means: ``PlanRecord``, ``ValidatedPlan``."""
 COSTS = ["milliseconds", "reused", "prompt_tokens", "completion_tokens"]
 CONTENT = [name for name in PLANS_SCHEMA.names if name not in COSTS]
 """Columns that make up a plan's content; what it cost does not."""
@@ -58,6 +59,7 @@ def _row(record: PlanRecord) -> dict[str, Any]:
         "cause": record.cause.value,
         "plan": plan_json(record.validated.plan),
         "dropped": dropped_json(record.validated),
+        "search_types": json.dumps(record.validated.search_types, ensure_ascii=False),
         "risk_level": record.risk_level.value,
         "model": _storable(record.model),
         "prompt_hash": record.prompt_hash,
@@ -96,6 +98,9 @@ def validated_plans(frame: pd.DataFrame) -> list[ValidatedPlan]:
             status=PlanStatus(status),
             plan=Plan.model_validate_json(plan) if isinstance(plan, str) else None,
             dropped=[Dropped.model_validate(d) for d in json.loads(dropped)],
+            search_types=json.loads(types),
         )
-        for status, plan, dropped in zip(frame["status"], frame["plan"], frame["dropped"], strict=True)
+        for status, plan, dropped, types in zip(
+            frame["status"], frame["plan"], frame["dropped"], frame["search_types"], strict=True
+        )
     ]

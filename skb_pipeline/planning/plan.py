@@ -111,11 +111,16 @@ class Dropped(_Model):
 
 
 class ValidatedPlan(_Model):
-    """A plan an engine may execute (``plan`` is None for the text-only fallback), with what was dropped."""
+    """A plan an engine may execute (``plan`` is None for the text-only fallback), with what was dropped.
+
+    ``search_types`` are the candidate types that a plan without use asked for: the fallback searches their documents,
+    or all of them where there are none.
+    """
 
     status: PlanStatus
     plan: Plan | None
     dropped: list[Dropped] = Field(default_factory=list)
+    search_types: list[str] = Field(default_factory=list)
 
     @property
     def faults(self) -> list[Dropped]:

@@ -137,7 +137,8 @@ class RulesPlanner:
             plan = _assemble(reading, chosen, target, notes)
             outcome = PlanOutcome.PLANNED
         else:
-            plan = Plan(risk_level=RiskLevel.NO_TRADE)
+            types = [t for t in self.schema.candidate_types if target is not None and t in target.meanings]
+            plan = Plan(target=Target(labels=types), risk_level=RiskLevel.NO_TRADE)
             outcome = _failure(question, mentions)
             notes.append(f"no plan: {outcome.value}")
         validated = validate(plan, self.schema)

@@ -87,13 +87,13 @@ def validate(plan: Plan | Mapping[str, Any] | str, schema: GraphSchema) -> Valid
     except ValueError as error:
         return _fallback([Dropped(part="plan", reason=f"not a JSON plan: {error}")])
     if parsed.retrieval_mode == "skip":
-        return _fallback([Dropped(part="retrieval_mode", reason="skip asks for text search alone")], parsed)
+        return _fallback([Dropped(part="retrieval_mode", reason="skip asks for text search alone")], parsed, schema)
     faults = find_faults(parsed, schema)
     if faults:
-        return _fallback(faults, parsed)
+        return _fallback(faults, parsed, schema)
     if parsed.retrieval_mode == "doc_search":
         return ValidatedPlan(status=PlanStatus.VALID, plan=parsed)
-    return _reduce(parsed)
+    return _reduce(parsed, schema)
 
 
 def find_faults(plan: Plan, schema: GraphSchema) -> list[Dropped]:
@@ -293,7 +293,7 @@ def _doc_search_faults(plan: Plan, schema: GraphSchema) -> Iterable[Dropped]:
         yield _unknown("anchors[0].label", "label of the target", label, labels)
 
 
-def _reduce(plan: Plan) -> ValidatedPlan:
+def _reduce(plan: Plan, schema: GraphSchema) -> ValidatedPlan:
     """Drop what is not connected to the target and a text that must not rank. The plan has no faults."""
     anchors = {anchor.var for anchor in plan.anchors}
     connected, uses = connected_variables(plan), variable_uses(plan)
@@ -317,7 +317,7 @@ def _reduce(plan: Plan) -> ValidatedPlan:
             dropped.append(Dropped(part=f"anchors[{i}]", reason=reason))
     if not anchors & connected:
         reason = "no anchor is connected to the target by positive hops (only doc_search goes without hops)"
-        return _fallback([*dropped, Dropped(part="plan", reason=reason)], plan)
+        return _fallback([*dropped, Dropped(part="plan", reason=reason)], plan, schema)
     target = plan.target
     if plan.retrieval_mode == "graph_strict" and target.relevance_text.strip():
         dropped.append(Dropped(part="target.relevance_text", reason="graph_strict only filters; no text ranks"))
@@ -328,15 +328,18 @@ def _reduce(plan: Plan) -> ValidatedPlan:
     return ValidatedPlan(status=PlanStatus.DEGRADED, plan=reduced, dropped=dropped)
 
 
-def _fallback(faults: list[Dropped], plan: Plan | None = None) -> ValidatedPlan:
-    """No plan; parts without a fault of their own are listed too, so that none is lost without a word."""
-    rest = []
+def _fallback(faults: list[Dropped], plan: Plan | None = None, schema: GraphSchema | None = None) -> ValidatedPlan:
+    """No plan; parts without a fault of their own are listed too, so that none is lost without a word. Types of answers
+    that the plan asks for and the schema has still say what a text search looks for."""
+    rest, types = [], []
     if plan is not None:
         parts = [f"anchors[{i}]" for i in range(len(plan.anchors))] + [f"hops[{i}]" for i in range(len(plan.hops))]
         # A fault of a whole list, such as too many hops, names all of them.
         named = {re.split(r"(?<=\])", fault.part)[0] for fault in faults}
         rest = [Dropped(part=p, reason=NOT_EXECUTED) for p in parts if not {p, p.partition("[")[0]} & named]
-    return ValidatedPlan(status=PlanStatus.FALLBACK, plan=None, dropped=[*faults, *rest])
+    if plan is not None and schema is not None:
+        types = [name for name in schema.candidate_types if name in plan.target.labels]
+    return ValidatedPlan(status=PlanStatus.FALLBACK, plan=None, dropped=[*faults, *rest], search_types=types)
 
 
 def _unknown(part: str, what: str, name: str, allowed: Iterable[str]) -> Dropped:

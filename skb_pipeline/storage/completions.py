@@ -119,8 +119,9 @@ def _errors_name(path: Path) -> Iterator[None]:
 class CachedChat:
     """A model whose replies are kept: asked is only what the cache does not have.
 
-    Failures are never kept. Equal requests within one call are asked once. ``before_asking`` is called once, before the
-    first request that the cache does not have; what it raises stops the call.
+    Failures are never kept, and without ``keep`` no new reply is. Equal requests within one call are asked once.
+    ``before_asking`` is called once, before the first request that the cache does not have; what it raises stops the
+    call.
 
     Attributes:
         asked: requests that went to the model, over all calls.
@@ -128,11 +129,17 @@ class CachedChat:
     """
 
     def __init__(
-        self, chat: ChatModel, cache: CompletionCache, *, before_asking: Callable[[], None] | None = None
+        self,
+        chat: ChatModel,
+        cache: CompletionCache,
+        *,
+        before_asking: Callable[[], None] | None = None,
+        keep: bool = True,
     ) -> None:
         self._chat = chat
         self._cache = cache
         self._before_asking = before_asking
+        self._keep = keep
         self.asked = 0
         self.reused = 0
 
@@ -173,7 +180,8 @@ class CachedChat:
         self.asked += 1
         again = reply
         if isinstance(reply, Completion):
-            self._cache.put(key, reply)
+            if self._keep:
+                self._cache.put(key, reply)
             again = replace(reply, cached=True)
         yield first, reply
         for place in others:

@@ -123,6 +123,17 @@ def test_no_target_labels_mean_all_candidate_types(shop: Shop) -> None:
     assert shop.names(answer.node_ids) == ["1", "3"]
 
 
+def test_a_fallback_searches_the_types_that_its_planner_asked_for(shop: Shop) -> None:
+    branch = GraphBranch(shop.executor, shop.anchors, candidate_types=["product", "brand"], depth=9)
+    nothing = ValidatedPlan(status=PlanStatus.FALLBACK, plan=None)
+    asked = nothing.model_copy(update={"search_types": ["product"]})
+    both, products = branch.answer([TENT] * 2, [nothing, asked])
+    assert both.fallback
+    assert products.fallback
+    kind = shop.nodes["node_type"]
+    assert set(kind[both.node_ids]) >= set(kind[products.node_ids]) == {"product"}
+
+
 def test_a_filter_ranks_by_text_and_a_strict_one_does_not(shop: Shop) -> None:
     ranked = shop.plan(BRAND, TENT, retrieval_mode="graph_filter_doc")
     strict = shop.plan(BRAND, TENT, retrieval_mode="graph_strict")

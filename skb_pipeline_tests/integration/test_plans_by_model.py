@@ -14,7 +14,7 @@ import pytest
 import yaml
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from skb_pipeline.orchestration.running import StageOutcome, materialise
+from skb_pipeline.orchestration.running import RunFailedError, StageOutcome, materialise
 from skb_pipeline.storage.completions import CompletionCache
 from skb_pipeline.storage.duck import connect
 from skb_pipeline.storage.frames import read_frame
@@ -175,6 +175,7 @@ def test_a_server_that_is_down_is_told_at_once(home: Path) -> None:
 @pytest.mark.slow
 def test_a_refused_key_that_is_put_right_needs_no_force(home: Path) -> None:
     materialise("mini", to="planning/guidance")
+    queries = read_frame(Workspace().store.require("mini", "questions/queries").file(QUERIES_FILE))
     answers = [error_reply(403, "this key may not")]
     with scripted_server(lambda request: answers[-1]) as server:
         set_plans(home, engine="openai", model=served(server))
@@ -183,7 +184,16 @@ def test_a_refused_key_that_is_put_right_needs_no_force(home: Path) -> None:
             made = materialise("mini", to="planning/query_plans", plans={"questions": 3})
             return next(outcome for outcome in made if outcome.asset == "planning/query_plans")
 
-        assert plans().metadata["causes"]["refused"] == 3
+        # As an engine that is only compared with, it stops nothing and is asked again by the next run.
+        set_plans(home, engine="rules", compare=["openai"], model=served(server))
+        beside = plans().metadata
+        assert beside["openai causes"] == {"connection": 3, "not_asked": len(queries) - 3}
+        assert beside["openai to ask again"] == 3
+        # As the one whose plans are executed, a server that refuses the first question is told at once.
+        set_plans(home, engine="openai", model=served(server))
+        with pytest.raises(RunFailedError, match="first question to 'scripted' failed.*this key may not"):
+            plans()
+        assert len(server.chats) == 2
         answers.append(chat_reply('{"anchors": [], "hops": []}'))
         assert plans().metadata["causes"]["skipped"] == 3
         assert plans().reused

@@ -355,3 +355,12 @@ def test_no_input_raises(raw: Any) -> None:
     checked = validate(raw, SHOP)
     assert checked.status is PlanStatus.FALLBACK
     assert checked.faults
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [(["product"], ["product"]), (["product", "Nothing"], ["product"]), ([], []), (["Nothing"], [])],
+)
+def test_a_plan_without_use_still_says_which_types_a_text_search_looks_for(labels, expected) -> None:
+    checked = validate({"anchors": [], "hops": [], "target": {"labels": labels}}, SHOP)
+    assert (checked.plan, checked.search_types) == (None, expected)

@@ -14,6 +14,7 @@ from skb_pipeline.orchestration.resources import WorkspaceParam
 from skb_pipeline.orchestration.steps import Step, StepConfig, pipeline_asset
 from skb_pipeline.planning.engines.base import PlannerEngine, PlanRecord, Question, fallback_rate
 from skb_pipeline.planning.engines.from_file import FileEngine
+from skb_pipeline.planning.engines.openai_http import ModelServerError, ModelSettingsError
 from skb_pipeline.planning.engines.opening import ModelReport, asked_questions, with_engine
 from skb_pipeline.planning.engines.probing import runner
 from skb_pipeline.planning.frames import CONTENT, PLANS_SCHEMA, plans_frame
@@ -46,16 +47,18 @@ def guidance(context: dg.AssetExecutionContext, workspace: WorkspaceParam, confi
     Examples were executed: of those written for a dataset each finds something, of those made from training questions
     each finds a right answer among its first ten.
     """
+    wanted = workspace.spec(context.partition_key).plans.guidance
     # Without inputs in its recipe: a run that changed inputs ask for gives back what is there.
     step = Step(
         context, workspace, config, code_version=GUIDANCE_CODE_VERSION,
         sections=["node_types", "relations", "candidates", "planner"],
-        config={"plans": workspace.spec(context.partition_key).plans.model_dump(
+        config={"written": stable_hash(builtin_guidance(wanted).to_json()) if wanted != "generated" else None,
+                "plans": workspace.spec(context.partition_key).plans.model_dump(
             mode="json", include={"guidance", "examples", "negated_hops", "retrieval_modes"})},
     )  # fmt: skip
 
     def build(draft: Draft) -> None:
-        schema, wanted = GraphSchema.from_spec(step.spec), step.spec.plans.guidance
+        schema = GraphSchema.from_spec(step.spec)
         run = runner(workspace.open_graph_branch(step.spec))
         # Not an input of the recipe, as guidance is not made anew when questions change.
         queries = step.store.require_fitting(step.dataset, "questions/queries")
@@ -133,7 +136,7 @@ def query_plans(
             parts: list[pd.DataFrame] = []
             for engine, report in engines:
                 mask = asked if engine.name in LANGUAGE_MODELS else asked | True
-                made = plan_rows(engine, queries, mask)
+                made = plan_rows(engine, queries, mask, must=not parts)
                 draft.metadata |= engine_metadata(engine, made, report, first=not parts)
                 parts.append(plans_frame(made))
             frame = pd.concat(parts, ignore_index=True)
@@ -147,10 +150,20 @@ def query_plans(
         return step.run(build, holds=_nothing_to_ask_again)
 
 
-def plan_rows(engine: PlannerEngine, queries: pd.DataFrame, asked: Any) -> list[PlanRecord]:
-    """Records of all questions in their order; those not asked say so."""
+def plan_rows(engine: PlannerEngine, queries: pd.DataFrame, asked: Any, *, must: bool) -> list[PlanRecord]:
+    """Records of all questions in their order; those not asked say so.
+
+    Of an engine that is only compared with, a server that cannot be used leaves rows that say so; the next run asks it
+    again. Of the one whose plans are executed (``must``), it is an error.
+    """
     questions = [Question(str(q), str(text)) for q, text in zip(queries["query_id"], queries["query"], strict=True)]
-    planned = {r.query_id: r for r in engine.plan([q for q, wanted in zip(questions, asked, strict=True) if wanted])}
+    wanted = [q for q, wanted in zip(questions, asked, strict=True) if wanted]
+    try:
+        planned = {r.query_id: r for r in engine.plan(wanted)}
+    except (ModelServerError, ModelSettingsError) as error:
+        if must:
+            raise
+        planned = {q.query_id: PlanRecord.unreached(q.query_id, engine.name, str(error)) for q in wanted}
     return [planned.get(q.query_id) or PlanRecord.not_asked(q.query_id, engine.name) for q in questions]
 
 

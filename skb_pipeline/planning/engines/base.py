@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, Self
 
-from skb_pipeline.planning.plan import PlanStatus, RiskLevel, ValidatedPlan
+from skb_pipeline.planning.plan import Dropped, PlanStatus, RiskLevel, ValidatedPlan
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,13 @@ class PlanRecord:
     def not_asked(cls, query_id: str, engine: str) -> Self:
         """The record of a question outside the number or the splits to be planned."""
         return cls(query_id, engine, PlanCause.NOT_ASKED, ValidatedPlan(status=PlanStatus.FALLBACK, plan=None))
+
+    @classmethod
+    def unreached(cls, query_id: str, engine: str, reason: str) -> Self:
+        """The record of a question that could not be asked, as the server of the model cannot be used."""
+        dropped = [Dropped(part="reply", reason=reason)]
+        fallback = ValidatedPlan(status=PlanStatus.FALLBACK, plan=None, dropped=dropped)
+        return cls(query_id, engine, PlanCause.CONNECTION, fallback, unanswered=True)
 
 
 def fallback_rate(records: Iterable[PlanRecord]) -> float:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
+from functools import cached_property
 from http import HTTPStatus
 from queue import SimpleQueue
 from typing import Any
@@ -91,18 +92,31 @@ class OpenAIChat:
     """
 
     def __init__(self, spec: LanguageModelSpec, environ: Mapping[str, str] = os.environ) -> None:
-        """Settle address and key; nothing is sent.
+        """Nothing is sent or looked up yet, so that where no reply is needed, no address is needed either.
 
         Args:
             spec: the model and how it is asked; without ``base_url`` the address is ``$OPENAI_BASE_URL``.
             environ: where address and key are looked up. A variable without a key means none is sent.
+        """
+        self.spec = spec
+        self._environ = environ
+
+    def check(self) -> None:
+        """Settle address and key, as the first request does.
 
         Raises:
             ModelSettingsError: there is no address, it is not one of HTTP, or the key cannot stand in a header.
         """
-        self.spec = spec
-        self._key = _key(spec.api_key_env, environ)
-        self._base = _base_url(spec.base_url, environ)
+        assert self._base is not None
+        assert self._key is None or self._key
+
+    @cached_property
+    def _key(self) -> str | None:
+        return _key(self.spec.api_key_env, self._environ)
+
+    @cached_property
+    def _base(self) -> httpx2.URL:
+        return _base_url(self.spec.base_url, self._environ)
 
     @property
     def base_url(self) -> str:
@@ -121,8 +135,10 @@ class OpenAIChat:
             seconds: for all of it.
 
         Raises:
+            ModelSettingsError: see :meth:`check`.
             ModelServerError: the server cannot be reached, does not list its models, or does not serve this one.
         """
+        self.check()
         with start_blocking_portal(name="model-server") as portal:
             return portal.call(self._describe, seconds)
 
@@ -131,7 +147,11 @@ class OpenAIChat:
 
         The calls are made by an event loop in a thread of its own, so it does not matter whether one runs in the
         caller's. Closing the iterator early cancels what is on its way and ends the thread.
+
+        Raises:
+            ModelSettingsError: see :meth:`check`.
         """
+        self.check()
         arrived: SimpleQueue[_Arrived | None] = SimpleQueue()
         with start_blocking_portal(name="chat-completions") as portal:
             asked = portal.start_task_soon(self._ask_all, requests, schema, arrived.put)
@@ -237,7 +257,7 @@ class OpenAIChat:
             async with self._client() as client:
                 models = await self._served(client)
                 version = await self._version(client)
-            if self.spec.name not in models:
+            if not any(_same_model(self.spec.name, name) for name in models):
                 shown = self._shown(", ".join(models) or "nothing")
                 raise ModelServerError(f"{self.base_url} does not serve {self.spec.name!r} but {shown}")
             return {"models": models, "version": version}
@@ -346,6 +366,12 @@ class _Streak:
         return Failed(
             self._last.cause, f"not sent: {self._limit} requests in a row got no answer, the last: {self._last.message}"
         )
+
+
+def _same_model(asked: str, listed: str) -> bool:
+    """Whether a server lists the model under the name asked for, or as servers also spell it: with the tag ``latest``,
+    below ``models/``, or as the path of its file."""
+    return asked in (listed, listed.removesuffix(":latest"), listed.removeprefix("models/"), listed.rsplit("/", 1)[-1])
 
 
 def _key(name: str, environ: Mapping[str, str]) -> str | None:

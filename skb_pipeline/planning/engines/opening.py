@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from skb_pipeline.datasets.spec import LANGUAGE_MODELS, DatasetSpec, Engine, LanguageModelSpec, PlansSpec
-from skb_pipeline.planning.engines.base import PlannerEngine
+from skb_pipeline.planning.engines.base import PlanCause, PlannerEngine
 from skb_pipeline.planning.engines.completions import ChatRequest, Failed
 from skb_pipeline.planning.schema import GraphSchema
 from skb_pipeline.questions.hashing import key_hash
@@ -40,7 +40,7 @@ def with_engine(spec: DatasetSpec, engine: Engine | None, environ: Mapping[str, 
     """``spec`` with another engine in front, and with the model of the environment where it names none.
 
     Args:
-        engine: None keeps the spec's own.
+        engine: None keeps the spec's own. The one in front before is compared with it, unless that costs calls.
         environ: ``$OPENAI_MODEL`` makes up for a missing ``plans.model``.
 
     Raises:
@@ -48,7 +48,8 @@ def with_engine(spec: DatasetSpec, engine: Engine | None, environ: Mapping[str, 
     """
     plans = spec.plans.model_dump()
     plans["engine"] = engine or spec.plans.engine
-    plans["compare"] = [name for name in spec.plans.compare if name != plans["engine"]]
+    free = [spec.plans.engine] if spec.plans.engine not in LANGUAGE_MODELS else []
+    plans["compare"] = [e for e in dict.fromkeys([*free, *spec.plans.compare]) if e != plans["engine"]]
     if plans["engine"] in LANGUAGE_MODELS and plans["model"] is None:
         if not environ.get(MODEL_ENV):
             raise EngineSettingsError(
@@ -105,7 +106,7 @@ def open_engine(
     replies: Path,
     probe: Callable[[], PlanProbe],
     report: Callable[[str], None] | None = None,
-    first_question: bool = True,
+    typed: bool = False,
 ) -> Iterator[tuple[PlannerEngine, ModelReport | None]]:
     """An engine that is ready to plan; what it holds open is closed after the block.
 
@@ -117,14 +118,14 @@ def open_engine(
         replies: folder of the replies that are kept.
         probe: opens what executes plans; called only if an option needs it.
         report: takes lines on the progress.
-        first_question: ask a known question before the first that is not; pays where many follow.
+        typed: questions are single ones that a person types: no known question goes before them, and their replies are
+            not kept.
 
     Yields:
         The engine, and for a language model the report that it fills while it plans.
 
     Raises:
         EngineSettingsError: the engine needs guidance that was not given.
-        ModelSettingsError: the address of the server is missing.
     """
     schema = GraphSchema.from_spec(spec)
     if engine == "rules":
@@ -151,24 +152,33 @@ def open_engine(
 
         def before_asking() -> None:
             told.server = model.describe()
-            if first_question:
+            if not typed:
                 told.self_test = self_test(model, prompts, guidance, settings)
                 if report is not None:
                     report(f"{engine}: first question to the model: {told.self_test}")
 
-        told = ModelReport(prompts, CachedChat(model, cache, before_asking=before_asking))
+        told = ModelReport(prompts, CachedChat(model, cache, before_asking=before_asking, keep=not typed))
         looker = probe() if looks else None
         yield LanguageModelPlanner(engine, told.chat, prompts, schema, spec.plans, looker, report), told
 
 
 def self_test(model: ChatModel, prompts: PromptSet, guidance: Guidance, settings: LanguageModelSpec) -> str:
     """Ask one known question and say what came of it: a server that answers with something else than plans shows here
-    at once, and not after thousands of questions."""
+    at once, and not after thousands of questions.
+
+    Raises:
+        ModelServerError: the server refuses the question, or answers with no chat completion, as it would all others.
+    """
+    from skb_pipeline.planning.engines.openai_http import ModelServerError
     from skb_pipeline.planning.engines.replies import read_reply
 
     question = guidance.examples[0].question if guidance.examples else _KNOWN_QUESTION
     request = ChatRequest(prompts.messages(question), seconds=settings.deadline_s)
     for _, reply in model.complete([request], prompts.json_schema()):
+        if isinstance(reply, Failed) and reply.cause in (PlanCause.REFUSED, PlanCause.MALFORMED):
+            raise ModelServerError(
+                f"the first question to {settings.name!r} failed ({reply.cause.value}): {reply.message}"
+            )
         if isinstance(reply, Failed):
             return f"no reply ({reply.cause.value}): {reply.message}"
         read = read_reply(reply)

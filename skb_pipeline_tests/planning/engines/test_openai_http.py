@@ -276,7 +276,7 @@ def test_a_key_in_the_query_of_an_address_is_not_told_by_a_redirect() -> None:
 
 def test_a_password_that_makes_an_address_unreadable_is_not_told() -> None:
     with pytest.raises(ModelSettingsError, match="no address") as caught:
-        OpenAIChat(LanguageModelSpec(name="m", base_url="http://user:hush/hush@host/v1"), {})
+        OpenAIChat(LanguageModelSpec(name="m", base_url="http://user:hush/hush@host/v1"), {}).check()
     assert "hush" not in str(caught.value)
 
 
@@ -507,21 +507,21 @@ def test_settings_hold_no_address_and_no_secret() -> None:
 
 def test_missing_address_names_both_places() -> None:
     with pytest.raises(ModelSettingsError, match=r"base_url.*\$OPENAI_BASE_URL"):
-        OpenAIChat(LanguageModelSpec(name="x"), {})
+        OpenAIChat(LanguageModelSpec(name="x"), {}).check()
 
 
 @pytest.mark.parametrize("address", ["localhost:8000/v1", "ftp://host/v1", "http:///v1", "http://host:port/v1", "/v1"])
 def test_addresses_that_are_none(address: str) -> None:
     with pytest.raises(ModelSettingsError):
-        OpenAIChat(LanguageModelSpec(name="x", base_url=address), {})
+        OpenAIChat(LanguageModelSpec(name="x", base_url=address), {}).check()
 
 
 def test_secrets_that_cannot_be_used_are_not_told() -> None:
     with pytest.raises(ModelSettingsError) as caught:
-        OpenAIChat(LanguageModelSpec(name="x", base_url="http://user:hunter2@host/v1"), {})
+        OpenAIChat(LanguageModelSpec(name="x", base_url="http://user:hunter2@host/v1"), {}).check()
     assert "hunter2" not in str(caught.value)
     with pytest.raises(ModelSettingsError) as caught:
-        OpenAIChat(LanguageModelSpec(name="x", base_url="http://host/v1"), {"OPENAI_API_KEY": "sk-ü\nx"})
+        OpenAIChat(LanguageModelSpec(name="x", base_url="http://host/v1"), {"OPENAI_API_KEY": "sk-ü\nx"}).check()
     assert "sk-" not in str(caught.value)
     assert "OPENAI_API_KEY" in str(caught.value)
 
@@ -530,6 +530,10 @@ def test_describe() -> None:
     with scripted_server(in_order()) as server:
         server.pages["/v1/models"] = json_reply({"data": [{"id": "other"}, {"id": "scripted"}]})
         assert chat_of(server).describe() == {"models": ["other", "scripted"], "version": None}
+        for spelt in ("scripted:latest", "models/scripted", "/weights/scripted"):
+            server.pages["/v1/models"] = json_reply({"data": [{"id": spelt}]})
+            assert chat_of(server).describe()["models"] == [spelt]
+        server.pages["/v1/models"] = json_reply({"data": [{"id": "scripted"}]})
         server.pages["/version"] = json_reply({"version": "0.33.0"})
         assert chat_of(server).describe()["version"] == "0.33.0"
 
