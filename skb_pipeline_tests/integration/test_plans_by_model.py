@@ -191,7 +191,7 @@ def test_a_refused_key_that_is_put_right_needs_no_force(home: Path) -> None:
         assert beside["openai to ask again"] == 3
         # As the one whose plans are executed, a server that refuses the first question is told at once.
         set_plans(home, engine="openai", model=served(server))
-        with pytest.raises(RunFailedError, match="first question to 'scripted' failed.*this key may not"):
+        with pytest.raises(RunFailedError, match=r"first question to 'scripted' failed.*this key may not"):
             plans()
         assert len(server.chats) == 2
         answers.append(chat_reply('{"anchors": [], "hops": []}'))
