@@ -1,7 +1,7 @@
 """Writes a graph into a database of the packaged Bolt server, in bulk and before the server starts.
 
 The engine runs inside a process of its own here and takes vertices and edges in large batches, without a log for
-recovery. On two busy cores that is about 40 seconds per million edges, where MERGE over Bolt took 18 minutes. The
+recovery. On two busy cores that is 13 to 40 seconds per million edges, where MERGE over Bolt took 18 minutes. The
 database then has the labels, properties and constraint that :mod:`skb_pipeline_tests.bolt_loader` gives it; record
 ids and the layout of pages are the engine's own matter and differ.
 """
