@@ -16,17 +16,22 @@ from skb_pipeline.planning.folding import FUNCTION_WORDS, fold_word, singular
 
 _CHARACTERS = 2000
 """Read of a node's text: what a long one tells stands at its beginning, and memory stays bounded."""
+_NODES_AT_ONCE = 50_000
+"""Their words are held by DuckDB in a form that takes far more room than the arrays kept of them."""
 _BATCH = 100_000
 _WORDS = """
 SELECT word, list(row ORDER BY row) AS rows
 FROM (
     SELECT DISTINCT row, unnest(regexp_extract_all(lower(text), '[\\p{L}\\p{M}\\p{N}]+')) AS word
     FROM (
-        SELECT (row_number() OVER (ORDER BY n.node_id) - 1)::INTEGER AS row,
-               left(concat_ws(' ', n.name, a.aliases, json_extract(n.fields, '$.*')::VARCHAR), ?) AS text
+        SELECT (row_number() OVER (ORDER BY n.node_id) - 1 + $before)::INTEGER AS row,
+               left(concat_ws(' ', n.name, a.aliases, json_extract(n.fields, '$.*')::VARCHAR), $characters) AS text
         FROM nodes n
-        LEFT JOIN (SELECT node_id, string_agg(alias, ' ') AS aliases FROM aliases GROUP BY node_id) a
-        ON a.node_id = n.node_id
+        LEFT JOIN (
+            SELECT node_id, string_agg(alias, ' ') AS aliases FROM aliases
+            WHERE node_id BETWEEN $first AND $last GROUP BY node_id
+        ) a ON a.node_id = n.node_id
+        WHERE n.node_id BETWEEN $first AND $last
     )
 )
 GROUP BY word
@@ -36,7 +41,8 @@ GROUP BY word
 class TextFitness:
     """Which nodes have a word in their name, other names or fields.
 
-    Read from the SKB file once; a hundred thousand nodes with long texts take some ten seconds.
+    Read from the SKB file once, some tens of thousands of nodes at a time; a hundred thousand with long texts take some
+    ten seconds.
 
     Args:
         con: the SKB file; not used after construction.
@@ -45,11 +51,17 @@ class TextFitness:
     def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
         self._ids = np.sort(np.asarray(con.execute("SELECT node_id FROM nodes").fetchnumpy()["node_id"], np.int64))
         parts: dict[str, list[np.ndarray]] = defaultdict(list)
-        for batch in con.sql(_WORDS, params=[_CHARACTERS]).to_arrow_reader(_BATCH):
-            rows = np.split(batch["rows"].flatten().to_numpy(), batch["rows"].offsets.to_numpy()[1:-1])
-            for word, found in zip(batch["word"].to_pylist(), rows, strict=True):
-                for folded in fold_word(word).split():
-                    parts[singular(folded)].append(found)
+        folds: dict[str, list[str]] = {}
+        for before in range(0, len(self._ids), _NODES_AT_ONCE):
+            ids = self._ids[before : before + _NODES_AT_ONCE]
+            given = {"before": before, "characters": _CHARACTERS, "first": int(ids[0]), "last": int(ids[-1])}
+            for batch in con.sql(_WORDS, params=given).to_arrow_reader(_BATCH):
+                rows = np.split(batch["rows"].flatten().to_numpy(), batch["rows"].offsets.to_numpy()[1:-1])
+                for word, found in zip(batch["word"].to_pylist(), rows, strict=True):
+                    if word not in folds:
+                        folds[word] = [singular(folded) for folded in fold_word(word).split()]
+                    for key in folds[word]:
+                        parts[key].append(found)
         self._rows = {
             word: found[0].copy() if len(found) == 1 else np.unique(np.concatenate(found))
             for word, found in parts.items()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,3 +52,13 @@ def test_words_are_folded_singular_and_counted_once(fitness_and_ids) -> None:
     assert fit(fitness_and_ids, "Naïve-β blocker", "beta") > 0
     assert fit(fitness_and_ids, "PTGS1", "pain", "unheard", "the") == 0
     assert fit(fitness_and_ids, "PTGS1") == 0
+
+
+def test_nodes_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ingest(spec_with(), ListSource(NODES, []), tmp_path / "fitness.duckdb")
+    words = ["pain", "pill", "naive", "asa", "ptgs1"]
+    with connect(tmp_path / "fitness.duckdb", read_only=True) as con:
+        whole = TextFitness(con).of_words(words)
+        monkeypatch.setattr("skb_pipeline.planning.fitness._NODES_AT_ONCE", 3)
+        assert TextFitness(con).of_words(words).tolist() == whole.tolist()
+    assert np.count_nonzero(whole) == 4
