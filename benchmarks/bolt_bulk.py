@@ -8,6 +8,7 @@ ids and the layout of pages are the engine's own matter and differ.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -47,7 +48,7 @@ def write_database(con: duckdb.DuckDBPyConnection, schema: GraphSchema, folder: 
         con.execute(f"COPY (SELECT edge_id, head, relation, tail FROM edges) TO '{rows}/edges.parquet'")
         # A process of its own gives the memory of its Java machine back when it ends.
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-            process.submit(_write, Path(rows), GraphNames.of(schema), folder, heap).result()
+            process.submit(_write, Path(rows).resolve(), GraphNames.of(schema), folder.resolve(), heap).result()
 
 
 def _write(rows: Path, names: GraphNames, folder: Path, heap: str) -> None:
@@ -55,6 +56,7 @@ def _write(rows: Path, names: GraphNames, folder: Path, heap: str) -> None:
     from arcadedb_embedded import create_database
     from arcadedb_embedded.jvm import start_jvm
 
+    os.chdir(rows)  # The engine makes a folder for logs wherever it runs.
     start_jvm(heap_size=heap)
     with duckdb.connect() as con, create_database(str(folder)) as db:
         for table in ("nodes", "edges"):
