@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from skb_pipeline.orchestration.running import prepare_home
 from skb_pipeline_tests.bolt_server import bolt_server  # noqa: F401 (a fixture)
 from skb_pipeline_tests.llm_servers import small_model  # noqa: F401 (a fixture)
+
+# The same examples in every run, whatever the load of the machine; HYPOTHESIS_PROFILE=explore looks for new ones.
+settings.register_profile("steady", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 MINI = "HP:0004756"
 """Ventricular tachycardia with its diseases and genes: 142 nodes, the smallest slice with questions in every split."""

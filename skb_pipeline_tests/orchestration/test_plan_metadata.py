@@ -27,7 +27,7 @@ def test_rows_of_a_file_for_other_questions_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "plans.jsonl"
     path.write_text("\n".join(json.dumps({"query_id": name, "plan": "{}"}) for name in ("2", "stray", "q-9")))
     engine = FileEngine(path, GraphSchema.from_spec(SPEC))
-    records = plan_rows(engine, QUERIES, np.ones(3, dtype=bool))
+    records = plan_rows(engine, QUERIES, np.ones(3, dtype=bool), must=True)
     assert [r.cause for r in records] == [PlanCause.NOT_IN_FILE, PlanCause.INVALID, PlanCause.NOT_IN_FILE]
     assert engine_metadata(engine, records, None, first=True)["rows for other questions"] == 2
     assert engine_metadata(engine, records, None, first=False)["file rows for other questions"] == 2
@@ -39,7 +39,7 @@ def test_of_a_long_list_of_models_some_are_shown_and_the_others_counted(tmp_path
     with CompletionCache(tmp_path) as cache:
         chat = CachedChat(OpenAIChat(SPEC.plans.model, {}), cache)
         engine = LanguageModelPlanner("openai", chat, prompts, schema, SPEC.plans)
-        records = plan_rows(engine, QUERIES, np.zeros(3, dtype=bool))
+        records = plan_rows(engine, QUERIES, np.zeros(3, dtype=bool), must=True)
         report = ModelReport(prompts, chat, {"models": [f"m{i}" for i in range(300)], "version": None}, "read as JSON")
         told = engine_metadata(engine, records, report, first=True)
     assert told["causes"] == {"not_asked": 3}

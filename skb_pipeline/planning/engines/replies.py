@@ -80,7 +80,12 @@ def _read(text: str) -> Reply:
         return Reply(cause=PlanCause.OPEN_THINKING, reason="the reply ends inside its thinking")
     if _is_blank(answer):
         return Reply(cause=PlanCause.EMPTY_REPLY, reason="there is nothing after the thinking")
-    return _read_answer(answer)
+    read = _read_answer(answer)
+    # Tags in the strings of an object behind a fence are cut out like thinking: what is left is another object.
+    uncut = _read_answer(_without_leading_thinking(text) or "")
+    if read.content is not None and uncut.content is not None and uncut.content != read.content:
+        return _not_json("tags of thinking stand inside it")
+    return read
 
 
 def _read_answer(answer: str) -> Reply:

@@ -104,6 +104,12 @@ def test_an_answer_in_the_field_for_thinking_counts_only_without_content() -> No
     assert reply('{"a":1}', '{"a":2}').content == {"a": 1}
 
 
+def test_tags_inside_a_fenced_object_are_never_cut_out_of_it() -> None:
+    read = reply('```json\n{"": [{"": {"<think>": null}}, {"": {"</THINK>": null}}]}\n```')
+    assert (read.content, read.cause) == (None, PlanCause.NOT_JSON)
+    assert reply('Well. <think>{"a":1}</think> {"a":2}').content == {"a": 2}
+
+
 WRAPPERS = ["{}", "```json\n{}\n```", "```\n{}\n```\n", "Here is `it`:\n```json\n{}\n```\nDone."]
 THOUGHTS = ["", '<think>use {brand} or {"a":1}</think>', '{"a":1} it is</think>\n', "<thinking>\n```\n</thinking>\n\n"]
 
@@ -115,7 +121,7 @@ def test_an_object_in_wrappings_is_read_back(
     written = json.dumps(content, indent=indent, ensure_ascii=ascii_only)
     # Behind a fence, tags in strings cannot be told from thinking, which is then refused rather than guessed.
     text = thought + wrapper.replace("{}", written, 1)
-    if wrapper != "{}" and ("<think>" in written or "</think>" in written):
+    if wrapper != "{}" and "think" in written.lower():
         assert reply(text).content in (None, content)
     else:
         assert reply(text) == Reply(content=content)

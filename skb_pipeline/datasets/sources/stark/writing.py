@@ -29,13 +29,15 @@ _BATCH = 1_000
 
 @dataclass(frozen=True)
 class Question:
-    """One question: its number, text, answers (node numbers), split and kind (``synthesized`` or ``human``)."""
+    """One question: its number, text, answers (node numbers), split, kind (``synthesized`` or ``human``), and whether
+    it is in the sample of the test split (None: nobody says)."""
 
     number: int
     query: str
     answers: list[int]
     split: str
     kind: str
+    sample: bool | None = None
 
 
 def write_dict(path: Path, items: Iterable[tuple[Any, Any]]) -> int:
@@ -103,11 +105,15 @@ def write_graph(
 
 
 def write_questions(folder: Path, flavour: Flavour, questions: Iterable[Question]) -> None:
-    """Write CSV files and splits into ``folder/qa/FLAVOUR``; the first tenth of the test split is test-0.1."""
+    """Write CSV files and splits into ``folder/qa/FLAVOUR``.
+
+    In test-0.1 are the questions that say so, or the first tenth of the test split where none says anything.
+    """
     place = folder / "qa" / flavour
     for sub in ("stark_qa", "split"):
         (place / sub).mkdir(parents=True, exist_ok=True)
     ids: dict[str, list[int]] = {split: [] for split in SPLITS}
+    marks: dict[int, bool | None] = {}
     with (
         (place / "stark_qa" / layout.QUESTIONS).open("w", encoding="utf-8", newline="") as made,
         (place / "stark_qa" / layout.HUMAN_QUESTIONS).open("w", encoding="utf-8", newline="") as human,
@@ -120,7 +126,11 @@ def write_questions(folder: Path, flavour: Flavour, questions: Iterable[Question
             writers.get(question.kind, rest).writerow([question.number, question.query, json.dumps(question.answers)])
             if question.kind != HUMAN:
                 ids[question.split].append(question.number)
-    for split, numbers in {**ids, layout.TEST_SAMPLE: ids["test"][: len(ids["test"]) // 10]}.items():
+                marks[question.number] = question.sample
+    sample = [number for number in ids["test"] if marks[number]]
+    if all(mark is None for mark in marks.values()):
+        sample = ids["test"][: len(ids["test"]) // 10]
+    for split, numbers in {**ids, layout.TEST_SAMPLE: sample}.items():
         (place / "split" / f"{split}.index").write_text("".join(f"{number}\n" for number in numbers))
 
 
@@ -239,4 +249,5 @@ def _questions(frame: pd.DataFrame, number_of: np.ndarray) -> Iterator[Question]
         for place, (query_id, row) in enumerate(zip(ids, part.itertuples(index=False), strict=True)):
             answers = [int(number_of[a]) if a >= 0 else nodes - 1 - int(a) for a in row.answer_ids]
             number = int(query_id) if numeric else place
-            yield Question(number, row.query, answers, row.split, HUMAN if kind else "synthesized")
+            marked = isinstance(row.sample, str)
+            yield Question(number, row.query, answers, row.split, HUMAN if kind else "synthesized", marked)
