@@ -107,8 +107,7 @@ class OpenAIChat:
         Raises:
             ModelSettingsError: there is no address, it is not one of HTTP, or the key cannot stand in a header.
         """
-        assert self._base is not None
-        assert self._key is None or self._key
+        _ = self._base, self._key
 
     @cached_property
     def _key(self) -> str | None:
