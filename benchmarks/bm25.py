@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import rank_bm25
 
-from skb_pipeline.datasets.spec import LexicalSpec
 from skb_pipeline.retrieval.lexical import BM25Index
+from skb_pipeline.retrieval.settings import LexicalSpec
 
 WORDS_PER_QUERY = 8
 

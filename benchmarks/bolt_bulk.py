@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from skb_pipeline.graph.names import GraphNames
-from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.plans.names import GraphNames
+from skb_pipeline.plans.schema import GraphSchema
 
 if TYPE_CHECKING:
     from arcadedb_embedded import Database

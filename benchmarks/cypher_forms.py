@@ -18,12 +18,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from skb_pipeline.datasets.spec import Triple
-from skb_pipeline.graph.bolt import BoltExecutor
-from skb_pipeline.graph.names import COMMON_LABEL, GraphNames, quote
-from skb_pipeline.graph.results import Bindings
-from skb_pipeline.planning.plan import Plan
-from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.graph.neo4j.bolt import BoltExecutor
+from skb_pipeline.plans.names import COMMON_LABEL, GraphNames, quote
+from skb_pipeline.plans.plan import Plan
+from skb_pipeline.plans.results import Bindings
+from skb_pipeline.plans.schema import GraphSchema, Triple
 from skb_pipeline_tests.bolt_loader import GraphRows
 from skb_pipeline_tests.bolt_server import BoltServer, external_server, packaged_server
 

@@ -130,9 +130,9 @@ def _run(sender: Connection, stage: str, folder: Path, flavour: str, scale: floa
     from skb_pipeline.datasets.catalogue import get_spec
     from skb_pipeline.datasets.sources import open_source
     from skb_pipeline.datasets.sources.stark.synthetic import synthetic_stark
-    from skb_pipeline.graph.csr import CsrGraph
-    from skb_pipeline.graph.neo4j_export import export_skb
-    from skb_pipeline.planning.schema import GraphSchema
+    from skb_pipeline.graph.memory.csr import CsrGraph
+    from skb_pipeline.graph.neo4j.export import export_skb
+    from skb_pipeline.plans.schema import GraphSchema
     from skb_pipeline.skb.documents import build_documents
     from skb_pipeline.skb.ingest import ingest
     from skb_pipeline.storage.duck import connect

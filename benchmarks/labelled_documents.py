@@ -41,9 +41,10 @@ from skb_pipeline.datasets.catalogue import get_spec
 from skb_pipeline.datasets.sources import open_source
 from skb_pipeline.datasets.sources.stark.layout import Flavour
 from skb_pipeline.datasets.sources.stark.synthetic import synthetic_stark
-from skb_pipeline.datasets.spec import DatasetSpec, DocumentSpec
+from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.skb.ingest import ingest
 from skb_pipeline.skb.labelled_documents import build_labelled_documents
+from skb_pipeline.skb.settings import DocumentSpec
 from skb_pipeline.storage.duck import connect
 
 T = TypeVar("T")

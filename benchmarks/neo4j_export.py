@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from plan_execution import SCHEMA, fill_store
 
-from skb_pipeline.graph.neo4j_export import export_skb
+from skb_pipeline.graph.neo4j.export import export_skb
 from skb_pipeline.storage.duck import connect
 
 DATA = {"data_version": "synthetic", "identity": "synthetic"}

@@ -34,14 +34,13 @@ import numpy as np
 import pandas as pd
 from bolt_bulk import write_database
 
-from skb_pipeline.datasets.spec import Triple
-from skb_pipeline.graph.bolt import BoltExecutor
-from skb_pipeline.graph.csr import CsrGraph
-from skb_pipeline.graph.memory import MemoryExecutor
-from skb_pipeline.graph.results import Bindings, GraphResult
+from skb_pipeline.graph.memory.csr import CsrGraph
+from skb_pipeline.graph.memory.executor import MemoryExecutor
+from skb_pipeline.graph.neo4j.bolt import BoltExecutor
 from skb_pipeline.graph.sql import execute_sql
-from skb_pipeline.planning.plan import Plan
-from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.plans.plan import Plan
+from skb_pipeline.plans.results import Bindings, GraphResult
+from skb_pipeline.plans.schema import GraphSchema, Triple
 from skb_pipeline.skb.store import TABLES, build_adjacency
 from skb_pipeline.storage.duck import connect
 

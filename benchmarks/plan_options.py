@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from skb_pipeline.datasets.spec import DatasetSpec, PlansSpec
+from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.evaluation.plan_quality import judge_plans
 from skb_pipeline.graph.branch import GraphBranch, branch_hits, outcomes_frame
 from skb_pipeline.planning.agreement import plans_agree
@@ -30,6 +30,7 @@ from skb_pipeline.planning.engines.base import PlanRecord, Question
 from skb_pipeline.planning.engines.openai_http import BASE_URL_ENV
 from skb_pipeline.planning.engines.opening import MODEL_ENV, asked_questions, with_engine
 from skb_pipeline.planning.frames import plans_frame, validated_plans
+from skb_pipeline.planning.settings import PlansSpec
 from skb_pipeline.skb.store import node_table
 from skb_pipeline.storage.duck import connect
 from skb_pipeline.storage.frames import read_frame

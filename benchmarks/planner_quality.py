@@ -33,15 +33,15 @@ from skb_pipeline.datasets.loading import load_spec
 from skb_pipeline.datasets.sources import open_source
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.evaluation.bootstrap import paired_difference
-from skb_pipeline.graph.csr import CsrGraph
-from skb_pipeline.graph.linking import AnchorIndex
-from skb_pipeline.graph.memory import MemoryExecutor
+from skb_pipeline.graph.memory.csr import CsrGraph
+from skb_pipeline.graph.memory.executor import MemoryExecutor
 from skb_pipeline.graph.rescoring import Rescorer
-from skb_pipeline.graph.results import Bindings, GraphResult
+from skb_pipeline.linking.anchors import AnchorIndex
+from skb_pipeline.linking.name_index import NameIndex
 from skb_pipeline.planning.agreement import plans_agree
-from skb_pipeline.planning.name_index import NameIndex
-from skb_pipeline.planning.plan import Plan
-from skb_pipeline.planning.rules import PlannedQuestion, RulesPlanner
+from skb_pipeline.planning.rules.planner import PlannedQuestion, RulesPlanner
+from skb_pipeline.plans.plan import Plan
+from skb_pipeline.plans.results import Bindings, GraphResult
 from skb_pipeline.questions.generate import generate_questions
 from skb_pipeline.skb.ingest import ingest
 from skb_pipeline.storage.duck import connect

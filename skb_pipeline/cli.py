@@ -34,30 +34,11 @@ def _readable_errors(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
-        from skb_pipeline.datasets.catalogue import UnknownDatasetError
-        from skb_pipeline.datasets.loading import SpecError
-        from skb_pipeline.datasets.records import SourceError
-        from skb_pipeline.graph.neo4j_connection import Neo4jServerError
-        from skb_pipeline.orchestration.running import RunFailedError
-        from skb_pipeline.planning.engines.from_file import PlanFileError
-        from skb_pipeline.planning.engines.openai_http import ModelServerError, ModelSettingsError
-        from skb_pipeline.planning.engines.opening import EngineSettingsError
-        from skb_pipeline.planning.engines.vllm_offline import VLLMMissingError
-        from skb_pipeline.retrieval.encoder import EncoderError
-        from skb_pipeline.retrieval.ranking import RankingError
-        from skb_pipeline.search import UnknownSystemError
-        from skb_pipeline.storage.artifacts import ArtifactMissingError, ManifestMismatchError
-        from skb_pipeline.storage.completions import CompletionCacheError
-        from skb_pipeline.storage.paths import UnsafeNameError
+        from skb_pipeline.errors import UserError
 
-        mendable = (UnknownDatasetError, SpecError, SourceError, RunFailedError, ArtifactMissingError,
-                    ManifestMismatchError, UnsafeNameError, UnknownSystemError, FileNotFoundError,
-                    FileExistsError, Neo4jServerError, EncoderError, RankingError, EngineSettingsError,
-                    ModelSettingsError, ModelServerError, PlanFileError, VLLMMissingError,
-                    CompletionCacheError)  # fmt: skip
         try:
             command(*args, **kwargs)
-        except mendable as error:
+        except (UserError, FileNotFoundError, FileExistsError) as error:
             raise click.ClickException(str(error)) from error
 
     return wrapped
@@ -107,7 +88,7 @@ def dataset_show(name: str) -> None:
 def dataset_init(folder: Path, name: str | None, output: Path | None, force: bool) -> None:
     """Look at the tables in a folder (Parquet, CSV, JSONL) and draft a spec of them."""
     from skb_pipeline.datasets.catalogue import catalogue_folder
-    from skb_pipeline.datasets.drafting import draft_spec, name_for
+    from skb_pipeline.onboarding.drafting import draft_spec, name_for
     from skb_pipeline.storage.paths import check_dataset_name
 
     name = check_dataset_name(name) if name else name_for(folder)
@@ -133,9 +114,9 @@ def dataset_check(name: str, output: str) -> None:
     Exit code 1 when a load would stop.
     """
     from skb_pipeline.datasets.catalogue import get_spec
-    from skb_pipeline.datasets.inspection import inspect_source
     from skb_pipeline.datasets.loading import load_spec
     from skb_pipeline.datasets.sources import open_source
+    from skb_pipeline.onboarding.inspection import inspect_source
 
     spec = load_spec(Path(name)) if name.endswith((".yaml", ".yml")) else get_spec(name)
     found = inspect_source(spec, open_source(spec))
@@ -244,7 +225,7 @@ def plan(name: str, engine: Any, question: str) -> None:
 def prompt(name: str, question: str) -> None:
     """Print what a language model is asked for a question, and (to stderr) the version of the prompts."""
     from skb_pipeline.planning.prompts.prompt_set import PromptSet
-    from skb_pipeline.skb.cleaning import clean_text
+    from skb_pipeline.text.cleaning import clean_text
     from skb_pipeline.workspace import Workspace
 
     workspace = Workspace()
@@ -331,7 +312,7 @@ def neo4j() -> None:
 def neo4j_load(name: str, force: bool, output: str) -> None:
     """Load a dataset beside its version in use, check all counts, and switch to it."""
     from skb_pipeline.datasets.catalogue import get_spec
-    from skb_pipeline.graph.neo4j_connection import Neo4jSettings
+    from skb_pipeline.graph.neo4j.connection import Neo4jSettings
     from skb_pipeline.orchestration.running import materialise, prepare_home
 
     get_spec(name)
@@ -353,8 +334,8 @@ def neo4j_export(name: str, folder: Path, gzip: bool) -> None:
     import shlex
 
     from skb_pipeline.datasets.catalogue import get_spec
-    from skb_pipeline.graph.neo4j_export import export_skb
-    from skb_pipeline.planning.schema import GraphSchema
+    from skb_pipeline.graph.neo4j.export import export_skb
+    from skb_pipeline.plans.schema import GraphSchema
     from skb_pipeline.storage.duck import connect
     from skb_pipeline.workspace import SKB_FILE, Workspace, skb_of
 
@@ -374,8 +355,8 @@ def neo4j_export(name: str, folder: Path, gzip: bool) -> None:
 @_readable_errors
 def neo4j_status(output: str) -> None:
     """List the versions of all datasets on the server."""
-    from skb_pipeline.graph.neo4j_connection import Neo4jSettings, open_driver
-    from skb_pipeline.graph.neo4j_versions import list_versions
+    from skb_pipeline.graph.neo4j.connection import Neo4jSettings, open_driver
+    from skb_pipeline.graph.neo4j.versions import list_versions
 
     settings = Neo4jSettings.require()
     with open_driver(settings) as driver, driver.session(database=settings.database) as session:
@@ -397,8 +378,8 @@ def neo4j_status(output: str) -> None:
 @_readable_errors
 def neo4j_remove(name: str) -> None:
     """Remove all versions of a dataset from the server."""
-    from skb_pipeline.graph.neo4j_connection import Neo4jSettings, open_driver
-    from skb_pipeline.graph.neo4j_versions import remove_dataset
+    from skb_pipeline.graph.neo4j.connection import Neo4jSettings, open_driver
+    from skb_pipeline.graph.neo4j.versions import remove_dataset
 
     settings = Neo4jSettings.require()
     with open_driver(settings) as driver, driver.session(database=settings.database) as session:

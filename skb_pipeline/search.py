@@ -10,21 +10,20 @@ from typing import Any
 import duckdb
 import pandas as pd
 
-from skb_pipeline.datasets.spec import DatasetSpec, Engine
+from skb_pipeline.datasets.spec import DatasetSpec
+from skb_pipeline.errors import UserError
 from skb_pipeline.planning.engines.base import PlannerEngine, Question
-from skb_pipeline.skb.cleaning import clean_text
+from skb_pipeline.planning.settings import Engine
 from skb_pipeline.skb.store import canonical_positions, node_table
 from skb_pipeline.storage.duck import connect
+from skb_pipeline.text.cleaning import clean_text
 from skb_pipeline.workspace import BM25_FOLDER, DENSE_FOLDER, SKB_FILE, Workspace
 
 SYSTEMS = ("bm25", "dense", "graph", "fused")
 
 
-class UnknownSystemError(KeyError):
+class UnknownSystemError(UserError, KeyError):
     """There is no ranking of this name."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class SearchSession:
@@ -106,7 +105,7 @@ class SearchSession:
             ``fallback``, ``sql`` and ``cypher`` (the latter marked as not run against a server).
         """
         from skb_pipeline.graph.branch import links_of
-        from skb_pipeline.graph.cypher import compile_cypher
+        from skb_pipeline.graph.neo4j.cypher import compile_cypher
         from skb_pipeline.graph.sql import compile_sql
 
         planned, answer = self._answer(clean_text(question))
@@ -149,7 +148,7 @@ class SearchSession:
 
     @cached_property
     def _schema(self) -> Any:
-        from skb_pipeline.planning.schema import GraphSchema
+        from skb_pipeline.plans.schema import GraphSchema
 
         return GraphSchema.from_spec(self.spec)
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skb_pipeline.datasets.catalogue import get_spec
-from skb_pipeline.datasets.spec import LANGUAGE_MODELS, DatasetSpec, Engine
+from skb_pipeline.datasets.spec import DatasetSpec
+from skb_pipeline.planning.settings import LANGUAGE_MODELS, Engine
 from skb_pipeline.storage.artifacts import Artifact, ArtifactStore, stable_hash
 from skb_pipeline.storage.paths import check_dataset_name, inside, skb_home
 
@@ -85,10 +86,10 @@ class Workspace:
             ManifestMismatchError: they do not fit each other.
         """
         from skb_pipeline.graph.branch import GraphBranch
-        from skb_pipeline.graph.csr import CsrGraph
-        from skb_pipeline.graph.linking import AnchorIndex
-        from skb_pipeline.graph.memory import MemoryExecutor
-        from skb_pipeline.planning.schema import GraphSchema
+        from skb_pipeline.graph.memory.csr import CsrGraph
+        from skb_pipeline.graph.memory.executor import MemoryExecutor
+        from skb_pipeline.linking.anchors import AnchorIndex
+        from skb_pipeline.plans.schema import GraphSchema
 
         store = self.store.require(spec.name, "skb/store")
         graph = CsrGraph.load(self.store.require_fitting(spec.name, "graph/csr").file(CSR_FOLDER), data=skb_of(store))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from skb_pipeline.graph.names import COMMON_LABEL, GraphNames, quote
-from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.plans.names import COMMON_LABEL, GraphNames, quote
+from skb_pipeline.plans.schema import GraphSchema
 
 if TYPE_CHECKING:
     from neo4j import Driver

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from skb_pipeline.graph.neo4j_connection import Neo4jSettings
-from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.graph.neo4j.connection import Neo4jSettings
+from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline_tests.bolt_loader import GraphRows, clear, load
 
 if TYPE_CHECKING:

@@ -12,17 +12,15 @@ from pathlib import Path
 
 from skb_pipeline.datasets.loading import SpecError, load_spec
 from skb_pipeline.datasets.spec import DatasetSpec
+from skb_pipeline.errors import UserError
 from skb_pipeline.storage.paths import UnsafeNameError, check_dataset_name, skb_home
 
 _LOG = logging.getLogger(__name__)
 _BUILTIN = Path(__file__).parent / "builtin"
 
 
-class UnknownDatasetError(KeyError):
+class UnknownDatasetError(UserError, KeyError):
     """No spec has this name."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 def catalogue_folder() -> Path:

@@ -10,11 +10,12 @@ import yaml
 from pydantic import ValidationError
 
 from skb_pipeline.datasets.spec import DatasetSpec
+from skb_pipeline.errors import UserError
 
 Location = tuple[str | int, ...]
 
 
-class SpecError(ValueError):
+class SpecError(UserError, ValueError):
     """A spec file that cannot be used; the message has one line per fault: ``file:line: key: reason``."""
 
 

@@ -11,6 +11,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from skb_pipeline.errors import UserError
+
 RAW_EDGE_SCHEMA = pa.schema(
     [
         ("source", pa.string()),
@@ -24,7 +26,7 @@ RAW_EDGE_SCHEMA = pa.schema(
 )
 
 
-class SourceError(ValueError):
+class SourceError(UserError, ValueError):
     """Source files that cannot be read as the spec says; the message names file and, where it can, row."""
 
 

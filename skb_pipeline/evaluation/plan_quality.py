@@ -15,23 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 
 from skb_pipeline.evaluation.slices import slice_masks
 from skb_pipeline.planning.engines.base import PlanCause
-from skb_pipeline.planning.plan import Plan
-
-BUCKETS = ("1-10", "11-50", "51-100", "101-500", ">500")
-"""Buckets of n_cand (GRASP, Stage 2); a plan without candidates has none."""
-_BUCKET_ENDS = (10, 50, 100, 500)
-
-
-def bucket_of(n_cand: int) -> str | None:
-    """The bucket of a number of candidates; None for 0."""
-    if n_cand <= 0:
-        return None
-    return BUCKETS[int(np.searchsorted(_BUCKET_ENDS, n_cand))]
+from skb_pipeline.plans.plan import Plan
 
 
 def judge_plans(

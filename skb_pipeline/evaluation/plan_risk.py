@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from skb_pipeline.evaluation.plan_quality import BUCKETS
-from skb_pipeline.planning.plan import RiskLevel
+from skb_pipeline.plans.plan import RiskLevel
+from skb_pipeline.plans.results import BUCKETS
 
 NO_CANDIDATES, NOT_EXECUTED = "none", "not executed"
 """What stands for a bucket where a plan matched nothing, and where none was executed."""

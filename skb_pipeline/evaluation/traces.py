@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skb_pipeline.datasets.spec import FusionSpec
+from skb_pipeline.fusion.settings import FusionSpec
 
 TRACES_SCHEMA = pa.schema(
     [

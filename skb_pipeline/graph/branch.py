@@ -17,13 +17,12 @@ import pandas as pd
 import pyarrow as pa
 from tqdm import tqdm
 
-from skb_pipeline.evaluation.plan_quality import BUCKETS, bucket_of
 from skb_pipeline.graph import document_search
 from skb_pipeline.graph.document_search import DocumentQuery, search_documents
-from skb_pipeline.graph.linking import AnchorIndex
 from skb_pipeline.graph.rescoring import Rescorer
-from skb_pipeline.graph.results import Bindings, GraphOutcome, GraphResult
-from skb_pipeline.planning.plan import Plan, ValidatedPlan
+from skb_pipeline.linking.anchors import AnchorIndex
+from skb_pipeline.plans.plan import Plan, ValidatedPlan
+from skb_pipeline.plans.results import BUCKETS, Bindings, GraphOutcome, GraphResult, bucket_of
 from skb_pipeline.retrieval.ranking import Hits
 
 OUTCOMES_SCHEMA = pa.schema(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from skb_pipeline.graph.results import GraphOutcome
+from skb_pipeline.plans.results import GraphOutcome
 
 TOLERANCE = 1e-6
 """Cosines are rounded to it, so scores that differ by less say nothing."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from tqdm import tqdm
 
-from skb_pipeline.graph.linking import BLOCK, COSINE_MARGIN, AnchorIndex, exact_cosines
-from skb_pipeline.graph.results import GraphOutcome, GraphResult
+from skb_pipeline.linking.anchors import BLOCK, COSINE_MARGIN, AnchorIndex, exact_cosines
+from skb_pipeline.plans.results import GraphOutcome, GraphResult
 
 ROUTE = "documents"
 _AT_ONCE = 16

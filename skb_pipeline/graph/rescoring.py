@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from skb_pipeline.graph.linking import AnchorIndex, exact_cosines
-from skb_pipeline.graph.results import GraphResult
+from skb_pipeline.linking.anchors import AnchorIndex, exact_cosines
+from skb_pipeline.plans.results import GraphResult
 
 
 @dataclass(frozen=True)

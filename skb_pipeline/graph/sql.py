@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 import duckdb
 import numpy as np
 
-from skb_pipeline.graph.results import Bindings, GraphOutcome, GraphResult, check_bindings, no_answers
-from skb_pipeline.planning.plan import TARGET, Plan
-from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline.planning.structure import negations, scored_anchors, variable_types
-from skb_pipeline.planning.validation import check_executable
+from skb_pipeline.plans.plan import TARGET, Plan
+from skb_pipeline.plans.results import Bindings, GraphOutcome, GraphResult, check_bindings, no_answers
+from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.structure import negations, scored_anchors, variable_types
+from skb_pipeline.plans.validation import check_executable
 
 ROUTE = "sql"
 
@@ -171,7 +171,7 @@ def execute_sql(
     Args:
         con: connection to an SKB file with its adjacency; no other thread may use it meanwhile.
         plan: valid as it stands, with hops.
-        bindings: candidates per anchor (:data:`~skb_pipeline.graph.results.Bindings`).
+        bindings: candidates per anchor (:data:`~skb_pipeline.plans.results.Bindings`).
         limit: most answers returned; ``n_cand`` counts all of them.
         timeout_s: seconds after which the statement is interrupted (outcome ``timeout``, no answers); the
             connection stays usable. None: no limit.

@@ -16,6 +16,7 @@ from typing import Any
 
 import dagster as dg
 
+from skb_pipeline.errors import UserError
 from skb_pipeline.orchestration.partitions import register_datasets
 from skb_pipeline.storage.atomic import process_alive
 from skb_pipeline.storage.paths import project_root, skb_home
@@ -25,7 +26,7 @@ _GUIDANCE = dg.AssetKey(["planning", "guidance"])
 _HOST, _PID = "skb/host", "skb/pid"
 
 
-class RunFailedError(RuntimeError):
+class RunFailedError(UserError, RuntimeError):
     """A run ended with a failed step or a failed blocking check; ``outcomes`` are the stages that were finished."""
 
     def __init__(self, message: str, outcomes: list[StageOutcome]) -> None:
@@ -86,7 +87,7 @@ def materialise(
         KeyError: there is no asset ``to`` or ``only``; the message lists those there are.
         RunFailedError: a step or a blocking check failed; the message names it.
     """
-    from skb_pipeline.definitions import build_defs
+    from skb_pipeline.orchestration.build import build_defs
 
     defs = build_defs()
     job = defs.resolve_job_def("materialise")

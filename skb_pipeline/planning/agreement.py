@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from skb_pipeline.planning.folding import fold
-from skb_pipeline.planning.plan import TARGET, Plan
+from skb_pipeline.linking.folding import fold
+from skb_pipeline.plans.plan import TARGET, Plan
 
 _Kind = tuple[object, ...]
 _Edge = tuple[str, bool, frozenset[str]]

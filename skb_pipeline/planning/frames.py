@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from skb_pipeline.planning.engines.base import PlanRecord
-from skb_pipeline.planning.plan import Dropped, Plan, PlanStatus, ValidatedPlan
+from skb_pipeline.plans.plan import Dropped, Plan, PlanStatus, ValidatedPlan
 
 PLANS_SCHEMA = pa.schema(
     [

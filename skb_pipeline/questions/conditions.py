@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import duckdb
 
-from skb_pipeline.datasets.spec import NodeTypeSpec, Shape
-from skb_pipeline.questions.hashing import key_hash
+from skb_pipeline.datasets.spec import NodeTypeSpec
 from skb_pipeline.questions.topology import Nodes
+from skb_pipeline.text.hashing import key_hash
+from skb_pipeline.text.settings import Shape
 
 _WORD = re.compile(r"[^\W_]+")
 _JOINS = re.compile(r"[\s-]")

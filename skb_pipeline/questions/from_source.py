@@ -11,7 +11,7 @@ import pandas as pd
 
 from skb_pipeline.datasets.records import RawQuery
 from skb_pipeline.questions.frame import QUERIES_SCHEMA, seen_answers
-from skb_pipeline.skb.cleaning import clean_text
+from skb_pipeline.text.cleaning import clean_text
 
 ORIGIN = "source"
 

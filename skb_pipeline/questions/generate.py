@@ -18,15 +18,16 @@ import duckdb
 import numpy as np
 import pandas as pd
 
-from skb_pipeline.datasets.spec import DatasetSpec, QuestionSpec
+from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.questions.conditions import TextStore, candidate_phrases, only_named
 from skb_pipeline.questions.frame import QUERIES_SCHEMA, seen_answers
-from skb_pipeline.questions.hashing import happens, key_hash, mix
 from skb_pipeline.questions.mentions import Mention, Mentions, surface_key
 from skb_pipeline.questions.report import SPLITS, QuestionReport, Reason, TemplateReport
+from skb_pipeline.questions.settings import QuestionSpec
 from skb_pipeline.questions.templates import Shape, Template, enumerate_templates
 from skb_pipeline.questions.topology import Topology, load_nodes
 from skb_pipeline.questions.wording import Wordings
+from skb_pipeline.text.hashing import happens, key_hash, mix
 
 ANCHOR_TRIES = 32
 """Anchors (or pairs of anchors) tried per draw."""

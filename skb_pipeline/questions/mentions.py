@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 
-from skb_pipeline.questions.hashing import choose
 from skb_pipeline.questions.topology import Nodes
+from skb_pipeline.text.hashing import choose
 
 
 @dataclass(frozen=True)

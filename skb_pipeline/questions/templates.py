@@ -8,8 +8,9 @@ from enum import StrEnum
 from itertools import combinations_with_replacement, pairwise
 from typing import NamedTuple
 
-from skb_pipeline.datasets.spec import DatasetSpec, Triple
-from skb_pipeline.planning.plan import TARGET, Anchor, Hop, Plan, Target
+from skb_pipeline.datasets.spec import DatasetSpec
+from skb_pipeline.plans.plan import TARGET, Anchor, Hop, Plan, Target
+from skb_pipeline.plans.schema import Triple
 
 
 class Step(NamedTuple):

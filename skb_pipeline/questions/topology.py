@@ -12,8 +12,8 @@ from functools import cached_property
 import duckdb
 import numpy as np
 
-from skb_pipeline.questions.hashing import key_hash
 from skb_pipeline.questions.templates import Shape, Step, Template
+from skb_pipeline.text.hashing import key_hash
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from skb_pipeline.datasets.spec import DatasetSpec
-from skb_pipeline.questions.hashing import choose, happens
 from skb_pipeline.questions.templates import Shape, Step, Template
+from skb_pipeline.text.hashing import choose, happens
 
 Item = TypeVar("Item")
 

@@ -18,7 +18,8 @@ from typing import Any, Literal
 import numpy as np
 from tqdm import tqdm
 
-from skb_pipeline.datasets.spec import EncoderSpec
+from skb_pipeline.errors import UserError
+from skb_pipeline.retrieval.settings import EncoderSpec
 from skb_pipeline.storage import atomic
 from skb_pipeline.storage.artifacts import stable_hash
 
@@ -28,7 +29,7 @@ _POOLING_MODES = {"mean": "mean", "cls": "cls", "last_token": "lasttoken"}
 _NOT_WEIGHTS = {".md", ".py", ".png", ".gitattributes"}
 
 
-class EncoderError(RuntimeError):
+class EncoderError(UserError, RuntimeError):
     """A model that cannot be found or used, or one whose output is no usable vector."""
 
 

@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from skb_pipeline.datasets.spec import LexicalSpec
 from skb_pipeline.retrieval.ranking import Hits, canonical_of, top_k_with_ties
+from skb_pipeline.retrieval.settings import LexicalSpec
 from skb_pipeline.storage import atomic
 from skb_pipeline.storage.artifacts import ManifestMismatchError
 from skb_pipeline.text.tokens import TOKEN_RULE, Tokeniser

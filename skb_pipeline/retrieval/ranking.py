@@ -14,13 +14,15 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from skb_pipeline.errors import UserError
+
 RANKING_SCHEMA = pa.schema(
     [("query_id", pa.string()), ("node_id", pa.int64()), ("rank", pa.int32()), ("score", pa.float64())]
 )
 _NUMPY_TYPES = {"node_id": np.int64, "rank": np.int32, "score": np.float64}
 
 
-class RankingError(ValueError):
+class RankingError(UserError, ValueError):
     """Hits that cannot become a ranking: duplicates, unknown nodes or queries, scores that are not finite."""
 
 

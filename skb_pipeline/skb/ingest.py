@@ -25,11 +25,12 @@ from tqdm import tqdm
 
 from skb_pipeline.datasets.records import RAW_EDGE_SCHEMA, RawNode, SourceAdapter
 from skb_pipeline.datasets.spec import DatasetSpec, NodeTypeSpec
-from skb_pipeline.skb.cleaning import clean_ids, clean_text, coerce
-from skb_pipeline.skb.parsers import parse_field
+from skb_pipeline.errors import UserError
 from skb_pipeline.skb.store import TABLES, build_adjacency
 from skb_pipeline.storage.artifacts import stable_hash
 from skb_pipeline.storage.duck import connect, content_hash
+from skb_pipeline.text.cleaning import clean_ids, clean_text, coerce
+from skb_pipeline.text.parsers import parse_field
 
 CODE_VERSION = "2"
 _NODE_BATCH = 5_000
@@ -56,7 +57,7 @@ _CONTENT = {
 }
 
 
-class LoadError(ValueError):
+class LoadError(UserError, ValueError):
     """A source whose share of bad rows is above the limit in its spec."""
 
 

@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from skb_pipeline.errors import UserError
 from skb_pipeline.storage import atomic
 from skb_pipeline.storage.paths import check_dataset_name, inside
 
@@ -33,11 +34,11 @@ CURRENT = "current.json"
 _RECORDED_LIBRARIES = ("skb-pipeline", "duckdb", "pandas", "numpy", "pyarrow", "faiss-cpu", "bm25s", "torch")
 
 
-class ArtifactMissingError(FileNotFoundError):
+class ArtifactMissingError(UserError, FileNotFoundError):
     """An artefact that a step needs was never made (or was removed)."""
 
 
-class ManifestMismatchError(RuntimeError):
+class ManifestMismatchError(UserError, RuntimeError):
     """An artefact on disk was made by something else than its reader expects."""
 
 

@@ -6,10 +6,12 @@ import os
 import re
 from pathlib import Path
 
+from skb_pipeline.errors import UserError
+
 _DATASET_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
 
-class UnsafeNameError(ValueError):
+class UnsafeNameError(UserError, ValueError):
     """A name that may not become part of a path or a partition key."""
 
 

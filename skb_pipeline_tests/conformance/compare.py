@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import duckdb
 import numpy as np
 
-from skb_pipeline.graph.results import GraphOutcome, GraphResult
-from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.plans.results import GraphOutcome, GraphResult
+from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline_tests.conformance.engines import ENGINES, Engine
 from skb_pipeline_tests.conformance.graphs import describe
 from skb_pipeline_tests.conformance.oracle import OracleGraph, TooManyStepsError, enumerate_answers

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import duckdb
 
-from skb_pipeline.graph.csr import CsrGraph
-from skb_pipeline.graph.memory import MemoryExecutor
-from skb_pipeline.graph.results import Bindings, GraphResult
+from skb_pipeline.graph.memory.csr import CsrGraph
+from skb_pipeline.graph.memory.executor import MemoryExecutor
 from skb_pipeline.graph.sql import execute_sql
-from skb_pipeline.planning.plan import Plan
-from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.plans.plan import Plan
+from skb_pipeline.plans.results import Bindings, GraphResult
+from skb_pipeline.plans.schema import GraphSchema
 
 Engine = Callable[[duckdb.DuckDBPyConnection, Plan, GraphSchema, Bindings, int], GraphResult]
 """(connection to the store, plan, schema, bindings, limit) -> result."""

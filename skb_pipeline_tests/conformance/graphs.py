@@ -12,10 +12,9 @@ import duckdb
 import numpy as np
 import pandas as pd
 
-from skb_pipeline.datasets.spec import Triple
-from skb_pipeline.graph.results import Bindings
-from skb_pipeline.planning.plan import Plan
-from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.plans.plan import Plan
+from skb_pipeline.plans.results import Bindings
+from skb_pipeline.plans.schema import GraphSchema, Triple
 from skb_pipeline.skb.store import TABLES, build_adjacency
 from skb_pipeline.storage.duck import connect
 from skb_pipeline_tests.conformance.oracle import OracleGraph

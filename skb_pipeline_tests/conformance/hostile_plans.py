@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from skb_pipeline.datasets.spec import Triple
-from skb_pipeline.graph.results import Bindings
-from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.plans.results import Bindings
+from skb_pipeline.plans.schema import GraphSchema, Triple
 from skb_pipeline_tests.conformance.graphs import RANDOM_SCHEMA, Graph
 from skb_pipeline_tests.conformance.plans import PlanCase
 

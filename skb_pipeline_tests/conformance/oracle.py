@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import duckdb
 
-from skb_pipeline.graph.results import Bindings
-from skb_pipeline.planning.plan import Hop, Plan
+from skb_pipeline.plans.plan import Hop, Plan
+from skb_pipeline.plans.results import Bindings
 
 
 class TooManyStepsError(Exception):

@@ -14,10 +14,10 @@ import duckdb
 import numpy as np
 from hypothesis import strategies as st
 
-from skb_pipeline.graph.results import Bindings
-from skb_pipeline.planning.plan import Plan, PlanStatus
-from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline.planning.validation import validate
+from skb_pipeline.plans.plan import Plan, PlanStatus
+from skb_pipeline.plans.results import Bindings
+from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.validation import validate
 from skb_pipeline_tests.conformance.graphs import RANDOM_SCHEMA, Graph
 from skb_pipeline_tests.conformance.oracle import OracleGraph
 

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skb_pipeline.datasets.spec import Triple
-from skb_pipeline.graph.bolt import BoltExecutor
-from skb_pipeline.graph.results import Bindings, GraphResult
-from skb_pipeline.planning.plan import Plan, PlanStatus
-from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline.planning.validation import validate
+from skb_pipeline.graph.neo4j.bolt import BoltExecutor
+from skb_pipeline.plans.plan import Plan, PlanStatus
+from skb_pipeline.plans.results import Bindings, GraphResult
+from skb_pipeline.plans.schema import GraphSchema, Triple
+from skb_pipeline.plans.validation import validate
 from skb_pipeline.storage.duck import connect
 from skb_pipeline_tests.bolt_loader import GraphRows
 from skb_pipeline_tests.bolt_server import BoltServer

@@ -4,11 +4,10 @@ import json
 
 import pytest
 
-from skb_pipeline.datasets.spec import Triple
 from skb_pipeline.graph.sql import compile_sql
-from skb_pipeline.planning.plan import Plan, PlanStatus
-from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline.planning.validation import validate
+from skb_pipeline.plans.plan import Plan, PlanStatus
+from skb_pipeline.plans.schema import GraphSchema, Triple
+from skb_pipeline.plans.validation import validate
 from skb_pipeline_tests.conformance.compare import assert_same
 from skb_pipeline_tests.conformance.engines import ENGINES
 from skb_pipeline_tests.conformance.graphs import Graph, bind, loaded

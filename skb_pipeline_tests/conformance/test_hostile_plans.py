@@ -13,15 +13,15 @@ import duckdb
 import numpy as np
 import pytest
 
-from skb_pipeline.graph.bolt import BoltExecutor
-from skb_pipeline.graph.csr import CsrGraph
-from skb_pipeline.graph.cypher import compile_candidate_check, compile_cypher
-from skb_pipeline.graph.memory import MemoryExecutor
-from skb_pipeline.graph.names import GraphNames
-from skb_pipeline.graph.results import Bindings, GraphOutcome, GraphResult
+from skb_pipeline.graph.memory.csr import CsrGraph
+from skb_pipeline.graph.memory.executor import MemoryExecutor
+from skb_pipeline.graph.neo4j.bolt import BoltExecutor
+from skb_pipeline.graph.neo4j.cypher import compile_candidate_check, compile_cypher
 from skb_pipeline.graph.sql import compile_sql, execute_sql
-from skb_pipeline.planning.plan import NOT_EXECUTED, Plan, PlanStatus, ValidatedPlan
-from skb_pipeline.planning.validation import validate
+from skb_pipeline.plans.names import GraphNames
+from skb_pipeline.plans.plan import NOT_EXECUTED, Plan, PlanStatus, ValidatedPlan
+from skb_pipeline.plans.results import Bindings, GraphOutcome, GraphResult
+from skb_pipeline.plans.validation import validate
 from skb_pipeline_tests.bolt_loader import GraphRows
 from skb_pipeline_tests.bolt_server import BoltServer
 from skb_pipeline_tests.conformance.graphs import loaded, random_graph

@@ -1,7 +1,7 @@
 import pytest
 
-from skb_pipeline.planning.plan import PlanStatus
-from skb_pipeline.planning.validation import validate
+from skb_pipeline.plans.plan import PlanStatus
+from skb_pipeline.plans.validation import validate
 from skb_pipeline_tests.conformance.compare import assert_same
 from skb_pipeline_tests.conformance.engines import ENGINES
 from skb_pipeline_tests.conformance.graphs import TINY_GRAPHS, Case, TinyGraph, loaded

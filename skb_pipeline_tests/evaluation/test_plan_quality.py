@@ -1,14 +1,9 @@
 import pandas as pd
 import pytest
 
-from skb_pipeline.evaluation.plan_quality import (
-    bucket_of,
-    causes_table,
-    judge_plans,
-    plan_quality_markdown,
-    plan_quality_table,
-)
-from skb_pipeline.planning.plan import Plan
+from skb_pipeline.evaluation.plan_quality import causes_table, judge_plans, plan_quality_markdown, plan_quality_table
+from skb_pipeline.plans.plan import Plan
+from skb_pipeline.plans.results import bucket_of
 
 PLAN = (
     '{"anchors": [{"var": "a", "text": "x", "label": "gene"}],'

@@ -13,15 +13,15 @@ import pandas as pd
 import pytest
 
 from skb_pipeline.graph.branch import OUTCOMES_SCHEMA, GraphBranch, outcomes_frame
-from skb_pipeline.graph.csr import CsrGraph
-from skb_pipeline.graph.linking import AnchorIndex
-from skb_pipeline.graph.memory import MemoryExecutor
-from skb_pipeline.graph.results import Bindings, GraphOutcome, GraphResult
+from skb_pipeline.graph.memory.csr import CsrGraph
+from skb_pipeline.graph.memory.executor import MemoryExecutor
+from skb_pipeline.linking.anchors import AnchorIndex
 from skb_pipeline.planning.engines.probing import runner
 from skb_pipeline.planning.frames import dropped_json, plan_json
-from skb_pipeline.planning.plan import Plan, PlanStatus, ValidatedPlan
-from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline.planning.validation import validate
+from skb_pipeline.plans.plan import Plan, PlanStatus, ValidatedPlan
+from skb_pipeline.plans.results import Bindings, GraphOutcome, GraphResult
+from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.validation import validate
 from skb_pipeline.retrieval.encoder import Encoder
 from skb_pipeline.skb.ingest import ingest
 from skb_pipeline.skb.store import node_table

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from skb_pipeline.graph.document_search import ROUTE, DocumentQuery, search_documents
-from skb_pipeline.graph.linking import AnchorIndex, VectorTable
-from skb_pipeline.graph.results import GraphOutcome
-from skb_pipeline_tests.graph.test_linking import Made, made
+from skb_pipeline.linking.anchors import AnchorIndex, VectorTable
+from skb_pipeline.plans.results import GraphOutcome
+from skb_pipeline_tests.linking.test_anchors import Made, made
 
 __all__ = ["made"]  # the fixture
 

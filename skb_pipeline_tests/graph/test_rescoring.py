@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from skb_pipeline.graph.rescoring import Rescorer
-from skb_pipeline.graph.results import GraphOutcome, GraphResult, no_answers
-from skb_pipeline_tests.graph.test_linking import Made, made
+from skb_pipeline.plans.results import GraphOutcome, GraphResult, no_answers
+from skb_pipeline_tests.linking.test_anchors import Made, made
 
 __all__ = ["made"]  # the fixture
 

@@ -4,11 +4,10 @@ import duckdb
 import numpy as np
 import pytest
 
-from skb_pipeline.datasets.spec import Triple
-from skb_pipeline.graph.results import GraphOutcome, check_bindings
 from skb_pipeline.graph.sql import compile_sql, execute_sql
-from skb_pipeline.planning.plan import Plan
-from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.plans.plan import Plan
+from skb_pipeline.plans.results import GraphOutcome, check_bindings
+from skb_pipeline.plans.schema import GraphSchema, Triple
 from skb_pipeline_tests.conformance.graphs import Graph, bind, loaded, make_plan
 
 SCHEMA = GraphSchema(

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skb_pipeline.graph.csr import CsrGraph
-from skb_pipeline.graph.memory import MemoryExecutor
+from skb_pipeline.graph.memory.csr import CsrGraph
+from skb_pipeline.graph.memory.executor import MemoryExecutor
 from skb_pipeline.graph.sql import execute_sql
-from skb_pipeline.planning.plan import PlanStatus
-from skb_pipeline.planning.rules import RulesPlanner
-from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.planning.rules.planner import RulesPlanner
+from skb_pipeline.plans.plan import PlanStatus
+from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.skb.ingest import ingest
 from skb_pipeline.storage.duck import connect
 from skb_pipeline_tests.toy import Edge, ListSource, toy_spec

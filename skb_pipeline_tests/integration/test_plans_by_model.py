@@ -15,7 +15,7 @@ import yaml
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from skb_pipeline.orchestration.running import RunFailedError, StageOutcome, materialise
-from skb_pipeline.storage.completions import CompletionCache
+from skb_pipeline.planning.engines.kept_replies import CompletionCache
 from skb_pipeline.storage.duck import connect
 from skb_pipeline.storage.frames import read_frame
 from skb_pipeline.workspace import PLAN_QUALITY_FILE, PLANS_FILE, QUERIES_FILE, Workspace

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from skb_pipeline.cli import cli
 from skb_pipeline.definitions import build_defs
-from skb_pipeline.graph import neo4j_versions as versions
+from skb_pipeline.graph.neo4j import versions
 from skb_pipeline.orchestration.partitions import register_datasets
 from skb_pipeline.orchestration.running import RunFailedError, StageOutcome, materialise
 from skb_pipeline.storage.frames import read_frame

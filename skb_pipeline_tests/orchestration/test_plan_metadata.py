@@ -6,17 +6,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from skb_pipeline.datasets.spec import LanguageModelSpec
 from skb_pipeline.orchestration.assets.planning import engine_metadata, plan_rows
 from skb_pipeline.planning.engines.base import PlanCause
 from skb_pipeline.planning.engines.from_file import FileEngine
+from skb_pipeline.planning.engines.kept_replies import CachedChat, CompletionCache
 from skb_pipeline.planning.engines.language_model import LanguageModelPlanner
 from skb_pipeline.planning.engines.openai_http import OpenAIChat
 from skb_pipeline.planning.engines.opening import ModelReport
 from skb_pipeline.planning.prompts.guidance import Guidance
 from skb_pipeline.planning.prompts.prompt_set import PromptSet
-from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline.storage.completions import CachedChat, CompletionCache
+from skb_pipeline.planning.settings import LanguageModelSpec
+from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline_tests.toy import toy_spec
 
 SPEC = toy_spec(candidates=["product"], plans={"model": {"name": "m", "base_url": "http://127.0.0.1:9/v1"}})

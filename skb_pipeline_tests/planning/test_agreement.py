@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from skb_pipeline.planning.agreement import plans_agree
-from skb_pipeline.planning.plan import Plan
+from skb_pipeline.plans.plan import Plan
 
 
 def plan(anchors: list[tuple[str, str, str]], hops: list[tuple[Any, ...]], labels: tuple[str, ...] = ("t",)) -> Plan:

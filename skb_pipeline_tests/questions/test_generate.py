@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.graph.sql import execute_sql
-from skb_pipeline.planning.plan import Plan, PlanStatus
-from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline.planning.validation import validate
+from skb_pipeline.plans.plan import Plan, PlanStatus
+from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.validation import validate
 from skb_pipeline.questions.frame import QUERIES_SCHEMA, queries_hash, queries_table
 from skb_pipeline.questions.generate import draw_probability, generate_questions
 from skb_pipeline.questions.report import QuestionReport

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from skb_pipeline.datasets.spec import DatasetSpec, Triple
+from skb_pipeline.datasets.spec import DatasetSpec
+from skb_pipeline.plans.schema import Triple
 from skb_pipeline.questions.templates import enumerate_steps, enumerate_templates
 from skb_pipeline_tests.questions.small_skb import SPEC_DATA, shop_spec
 

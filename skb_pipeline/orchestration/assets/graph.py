@@ -2,8 +2,8 @@
 
 import dagster as dg
 
-from skb_pipeline.graph.csr import CsrGraph
-from skb_pipeline.graph.linking import AnchorIndex
+from skb_pipeline.graph.memory.csr import CsrGraph
+from skb_pipeline.linking.anchors import AnchorIndex
 from skb_pipeline.orchestration.resources import WorkspaceParam
 from skb_pipeline.orchestration.steps import Step, StepConfig, pipeline_asset
 from skb_pipeline.skb import documents

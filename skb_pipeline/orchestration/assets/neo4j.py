@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from skb_pipeline.graph.neo4j_connection import Neo4jSettings, open_driver
-from skb_pipeline.graph.neo4j_load import load_skb
-from skb_pipeline.graph.neo4j_versions import SCHEME, is_current_and_complete, version_label
+from skb_pipeline.graph.neo4j.connection import Neo4jSettings, open_driver
+from skb_pipeline.graph.neo4j.load import load_skb
+from skb_pipeline.graph.neo4j.versions import SCHEME, is_current_and_complete, version_label
 from skb_pipeline.orchestration.resources import WorkspaceParam
 from skb_pipeline.orchestration.steps import Step, StepConfig, pipeline_asset
-from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.storage.artifacts import Artifact, Draft, stable_hash
 from skb_pipeline.storage.duck import connect
 from skb_pipeline.workspace import SKB_FILE, skb_of

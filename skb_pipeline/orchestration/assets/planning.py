@@ -9,7 +9,6 @@ import dagster as dg
 import pandas as pd
 from pydantic import Field
 
-from skb_pipeline.datasets.spec import LANGUAGE_MODELS, Engine
 from skb_pipeline.orchestration.resources import WorkspaceParam
 from skb_pipeline.orchestration.steps import Step, StepConfig, pipeline_asset
 from skb_pipeline.planning.engines.base import PlannerEngine, PlanRecord, Question, fallback_rate
@@ -21,7 +20,8 @@ from skb_pipeline.planning.frames import CONTENT, PLANS_SCHEMA, plans_frame
 from skb_pipeline.planning.prompts.checking import check_examples
 from skb_pipeline.planning.prompts.generation import generate_guidance
 from skb_pipeline.planning.prompts.guidance import builtin_guidance
-from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.planning.settings import LANGUAGE_MODELS, Engine
+from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.questions.splits import queries_for
 from skb_pipeline.storage.artifacts import Artifact, Draft, stable_hash
 from skb_pipeline.storage.duck import connect, frame_hash

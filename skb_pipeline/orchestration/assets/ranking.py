@@ -8,15 +8,15 @@ import pandas as pd
 
 from skb_pipeline.fusion.rrf import static_rrf
 from skb_pipeline.graph.branch import OUTCOMES_SCHEMA, GraphBranch, branch_hits, outcomes_frame
-from skb_pipeline.graph.linking import AnchorIndex
-from skb_pipeline.graph.neo4j_connection import open_driver
-from skb_pipeline.graph.neo4j_versions import open_executor
+from skb_pipeline.graph.neo4j.connection import open_driver
+from skb_pipeline.graph.neo4j.versions import open_executor
+from skb_pipeline.linking.anchors import AnchorIndex
 from skb_pipeline.orchestration import types
 from skb_pipeline.orchestration.assets.neo4j import settings_or_skip
 from skb_pipeline.orchestration.resources import WorkspaceParam
 from skb_pipeline.orchestration.steps import Step, StepConfig, pipeline_asset
 from skb_pipeline.planning.frames import validated_plans
-from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.retrieval.dense import DenseIndex
 from skb_pipeline.retrieval.embedding import embed_texts
 from skb_pipeline.retrieval.lexical import BM25Index

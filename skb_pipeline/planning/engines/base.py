@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, Self
 
-from skb_pipeline.planning.plan import Dropped, PlanStatus, RiskLevel, ValidatedPlan
+from skb_pipeline.plans.plan import Dropped, PlanStatus, RiskLevel, ValidatedPlan
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import duckdb
 
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.planning.engines.base import PlanCause, PlanRecord, Question
-from skb_pipeline.planning.rules import PlannedQuestion, RulesPlanner
+from skb_pipeline.planning.rules.planner import PlannedQuestion, RulesPlanner
 
 RULES_SECTIONS = ("node_types", "relations", "candidates", "planner", "linking")
 """Sections of a spec that the rules read."""

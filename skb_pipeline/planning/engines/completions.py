@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from skb_pipeline.datasets.spec import LanguageModelSpec
 from skb_pipeline.planning.engines.base import PlanCause
+from skb_pipeline.planning.settings import LanguageModelSpec
 
 
 @dataclass(frozen=True)

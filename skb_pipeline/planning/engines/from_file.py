@@ -16,17 +16,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skb_pipeline.graph.names import GraphNames
+from skb_pipeline.errors import UserError
 from skb_pipeline.planning.engines.base import PlanCause, PlanRecord, Question
 from skb_pipeline.planning.engines.completions import Completion
 from skb_pipeline.planning.engines.replies import Reply, judge, no_plan, read_reply
-from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline.planning.validation import parse_plan_json
+from skb_pipeline.plans.names import GraphNames
+from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.validation import parse_plan_json
 
 _MODEL, _PLAN, _OUTPUT = ("model", "engine"), "plan", "raw_output"
 
 
-class PlanFileError(ValueError):
+class PlanFileError(UserError, ValueError):
     """A file of plans that cannot be read; the message names the file and the line, row or key."""
 
 

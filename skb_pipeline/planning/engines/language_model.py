@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 from tqdm import tqdm
 
-from skb_pipeline.datasets.spec import PlansSpec
-from skb_pipeline.graph.results import GraphOutcome
 from skb_pipeline.planning.engines.base import PASSING_CAUSES, UNANSWERED_CAUSES, PlanCause, PlanRecord, Question
 from skb_pipeline.planning.engines.completions import ChatModel, ChatRequest, Completion, Failed, Message
 from skb_pipeline.planning.engines.probing import PlanProbe, ProbeResult
 from skb_pipeline.planning.engines.replies import judge, no_plan, read_reply
 from skb_pipeline.planning.frames import plan_json
-from skb_pipeline.planning.plan import NOT_EXECUTED, Dropped, Plan, PlanStatus, ValidatedPlan
-from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.planning.settings import PlansSpec
+from skb_pipeline.plans.plan import NOT_EXECUTED, Dropped, Plan, PlanStatus, ValidatedPlan
+from skb_pipeline.plans.results import GraphOutcome
+from skb_pipeline.plans.schema import GraphSchema
 
 if TYPE_CHECKING:
     from skb_pipeline.planning.prompts.prompt_set import PromptSet

@@ -23,9 +23,10 @@ import anyio
 import httpx2
 from anyio.from_thread import start_blocking_portal
 
-from skb_pipeline.datasets.spec import LanguageModelSpec
+from skb_pipeline.errors import UserError
 from skb_pipeline.planning.engines.base import PASSING_CAUSES, PlanCause
 from skb_pipeline.planning.engines.completions import ChatRequest, Completion, Failed, temperature_and_seed
+from skb_pipeline.planning.settings import LanguageModelSpec
 
 BASE_URL_ENV = "OPENAI_BASE_URL"
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
@@ -50,11 +51,11 @@ _Answer = Completion | Failed
 _Arrived = tuple[int, _Answer]
 
 
-class ModelSettingsError(ValueError):
+class ModelSettingsError(UserError, ValueError):
     """The address or the key of the language model is missing or cannot be used."""
 
 
-class ModelServerError(RuntimeError):
+class ModelServerError(UserError, RuntimeError):
     """The server of the language model cannot be reached, or does not serve the model that is asked for."""
 
 

@@ -14,25 +14,27 @@ import duckdb
 import numpy as np
 import pandas as pd
 
-from skb_pipeline.datasets.spec import LANGUAGE_MODELS, DatasetSpec, Engine, LanguageModelSpec, PlansSpec
+from skb_pipeline.datasets.spec import DatasetSpec
+from skb_pipeline.errors import UserError
 from skb_pipeline.planning.engines.base import PlanCause, PlannerEngine
 from skb_pipeline.planning.engines.completions import ChatRequest, Failed
-from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline.questions.hashing import key_hash
+from skb_pipeline.planning.settings import LANGUAGE_MODELS, Engine, LanguageModelSpec, PlansSpec
+from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.text.hashing import key_hash
 
 if TYPE_CHECKING:
     from skb_pipeline.planning.engines.completions import ChatModel
+    from skb_pipeline.planning.engines.kept_replies import CachedChat
     from skb_pipeline.planning.engines.probing import PlanProbe
     from skb_pipeline.planning.prompts.guidance import Guidance
     from skb_pipeline.planning.prompts.prompt_set import PromptSet
-    from skb_pipeline.storage.completions import CachedChat
 
 MODEL_ENV = "OPENAI_MODEL"
 _KNOWN_QUESTION = "Which of the things in this knowledge base are joined to the first one?"
 """Asked first where guidance has no example."""
 
 
-class EngineSettingsError(ValueError):
+class EngineSettingsError(UserError, ValueError):
     """An engine cannot be used with the spec and the environment as they are; the message says what is missing."""
 
 
@@ -140,9 +142,9 @@ def open_engine(
         return
     if spec.plans.model is None or guidance is None:
         raise EngineSettingsError(f"the engine {engine!r} needs a model and guidance")
+    from skb_pipeline.planning.engines.kept_replies import CachedChat, CompletionCache
     from skb_pipeline.planning.engines.language_model import LanguageModelPlanner
     from skb_pipeline.planning.prompts.prompt_set import PromptSet
-    from skb_pipeline.storage.completions import CachedChat, CompletionCache
 
     prompts = PromptSet(spec, guidance)
     settings = spec.plans.model

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pandas as pd
 
-from skb_pipeline.graph.results import GraphOutcome
-from skb_pipeline.planning.plan import ValidatedPlan
+from skb_pipeline.plans.plan import ValidatedPlan
+from skb_pipeline.plans.results import GraphOutcome
 
 if TYPE_CHECKING:
     from skb_pipeline.graph.branch import Answered, GraphBranch

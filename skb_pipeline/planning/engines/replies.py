@@ -14,9 +14,9 @@ from typing import Any
 
 from skb_pipeline.planning.engines.base import PlanCause
 from skb_pipeline.planning.engines.completions import Completion
-from skb_pipeline.planning.plan import Dropped, PlanStatus, ValidatedPlan
-from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline.planning.validation import parse_plan_json, validate
+from skb_pipeline.plans.plan import Dropped, PlanStatus, ValidatedPlan
+from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.validation import parse_plan_json, validate
 
 MAX_CHARACTERS = 500_000
 """Of a reply with its thinking; a plan of the greatest allowed size has some ten thousand."""

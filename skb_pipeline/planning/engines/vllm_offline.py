@@ -14,9 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from skb_pipeline.datasets.spec import LanguageModelSpec
+from skb_pipeline.errors import UserError
 from skb_pipeline.planning.engines.base import PlanCause
 from skb_pipeline.planning.engines.completions import ChatRequest, Completion, Failed, temperature_and_seed
+from skb_pipeline.planning.settings import LanguageModelSpec
 
 BATCH = 1024
 """Requests handed over at a time: enough to keep a GPU busy, and what a killed run loses at most."""
@@ -32,7 +33,7 @@ SAME_REPLIES = frozenset(
 others, such as ``quantization``, ``dtype`` or ``max_model_len``, may change a reply."""
 
 
-class VLLMMissingError(ImportError):
+class VLLMMissingError(UserError, ImportError):
     """The package vLLM is not installed."""
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from skb_pipeline.planning.plan import PlanStatus, ValidatedPlan
 from skb_pipeline.planning.prompts.guidance import Example, Guidance, Hint
-from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline.planning.validation import validate
+from skb_pipeline.plans.plan import PlanStatus, ValidatedPlan
+from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.validation import validate
 
 TOP = 10
 """First answers among which a right one has to be."""

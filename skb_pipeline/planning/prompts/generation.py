@@ -14,12 +14,12 @@ import pandas as pd
 from pydantic import ValidationError
 
 from skb_pipeline.datasets.spec import DatasetSpec
-from skb_pipeline.planning.plan import Plan, PlanStatus, RiskLevel, ValidatedPlan
 from skb_pipeline.planning.prompts.checking import TOP, CheckedGuidance, Run
 from skb_pipeline.planning.prompts.guidance import Example, Guidance, Hint
 from skb_pipeline.planning.prompts.plan_form import NotInFormError, PlanForm
-from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline.planning.validation import validate
+from skb_pipeline.plans.plan import Plan, PlanStatus, RiskLevel, ValidatedPlan
+from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.validation import validate
 from skb_pipeline.questions.templates import Shape, Step, Template, enumerate_steps
 from skb_pipeline.questions.wording import plural, readable, with_article
 

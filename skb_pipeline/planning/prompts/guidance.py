@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, get_args
 import yaml
 from pydantic import ConfigDict, TypeAdapter
 
-from skb_pipeline.planning.plan import Plan
+from skb_pipeline.plans.plan import Plan
 
 BuiltinGuidance = Literal["amazon", "mag", "prime"]
 Option = Literal["negated_hops", "retrieval_modes"]

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Self, get_args
 
 from skb_pipeline.datasets.spec import DatasetSpec
-from skb_pipeline.planning.plan import TARGET, MatchMode, Plan, RetrievalMode, RiskLevel
-from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline.planning.structure import connected_variables, target_labels
+from skb_pipeline.plans.plan import TARGET, MatchMode, Plan, RetrievalMode, RiskLevel
+from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.structure import connected_variables, target_labels
 
 MOST_ANCHORS = 6
 MOST_HOPS = 6

@@ -15,11 +15,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from skb_pipeline.datasets.spec import DatasetSpec, RelationSpec
 from skb_pipeline.planning.engines.completions import Message
-from skb_pipeline.planning.plan import MatchMode, Plan, RiskLevel
 from skb_pipeline.planning.prompts.data_blocks import DataBlock, json_line, text_block
 from skb_pipeline.planning.prompts.guidance import Guidance
 from skb_pipeline.planning.prompts.plan_form import MOST_ANCHORS, MOST_HOPS, NotInFormError, PlanForm
-from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.plans.plan import MatchMode, Plan, RiskLevel
+from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.storage.artifacts import stable_hash
 
 MOST_QUESTION = 6_000

@@ -11,7 +11,7 @@ import pytest
 from skb_pipeline.planning.engines.base import PlanCause, PlanRecord, Question
 from skb_pipeline.planning.engines.by_rules import RulesEngine
 from skb_pipeline.planning.frames import CONTENT, PLANS_SCHEMA, plans_frame, validated_plans
-from skb_pipeline.planning.plan import PlanStatus, RiskLevel, ValidatedPlan
+from skb_pipeline.plans.plan import PlanStatus, RiskLevel, ValidatedPlan
 from skb_pipeline.skb.ingest import ingest
 from skb_pipeline.storage.duck import connect, frame_hash
 from skb_pipeline.storage.frames import read_frame, write_frame

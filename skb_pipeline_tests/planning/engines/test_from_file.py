@@ -10,9 +10,9 @@ import pytest
 from skb_pipeline.planning.engines.base import PlanCause, Question
 from skb_pipeline.planning.engines.from_file import FileEngine, PlanFileError
 from skb_pipeline.planning.frames import PLANS_SCHEMA, plans_frame
-from skb_pipeline.planning.plan import PlanStatus
-from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline.planning.validation import validate
+from skb_pipeline.plans.plan import PlanStatus
+from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.validation import validate
 from skb_pipeline.storage.frames import write_frame
 from skb_pipeline_tests.toy import toy_spec
 

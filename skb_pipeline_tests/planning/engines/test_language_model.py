@@ -12,26 +12,26 @@ from hypothesis import strategies as st
 
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.graph.branch import GraphBranch
-from skb_pipeline.graph.csr import CsrGraph
-from skb_pipeline.graph.linking import AnchorIndex
-from skb_pipeline.graph.memory import MemoryExecutor
-from skb_pipeline.graph.results import GraphOutcome
+from skb_pipeline.graph.memory.csr import CsrGraph
+from skb_pipeline.graph.memory.executor import MemoryExecutor
+from skb_pipeline.linking.anchors import AnchorIndex
 from skb_pipeline.planning.engines.base import PlanCause, PlanRecord, Question
 from skb_pipeline.planning.engines.completions import ChatRequest, Completion, Failed
+from skb_pipeline.planning.engines.kept_replies import CachedChat, CompletionCache
 from skb_pipeline.planning.engines.language_model import MENDABLE, LanguageModelPlanner
 from skb_pipeline.planning.engines.openai_http import OpenAIChat
 from skb_pipeline.planning.engines.probing import BranchProbe
 from skb_pipeline.planning.engines.replies import MAX_CHARACTERS
 from skb_pipeline.planning.frames import CONTENT, plans_frame
-from skb_pipeline.planning.plan import PlanStatus, RiskLevel
 from skb_pipeline.planning.prompts.guidance import Guidance
 from skb_pipeline.planning.prompts.prompt_set import PromptSet
-from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline.planning.validation import validate
+from skb_pipeline.plans.plan import PlanStatus, RiskLevel
+from skb_pipeline.plans.results import GraphOutcome
+from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.validation import validate
 from skb_pipeline.retrieval.encoder import Encoder
 from skb_pipeline.skb.ingest import ingest
 from skb_pipeline.skb.store import node_table
-from skb_pipeline.storage.completions import CachedChat, CompletionCache
 from skb_pipeline.storage.duck import connect
 from skb_pipeline.storage.vectors import VectorCache
 from skb_pipeline_tests.llm_servers import (

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skb_pipeline.datasets.spec import LanguageModelSpec
 from skb_pipeline.planning.engines.base import PlanCause
 from skb_pipeline.planning.engines.completions import ChatRequest, Completion, Failed, Message
 from skb_pipeline.planning.engines.openai_http import (
@@ -25,6 +24,7 @@ from skb_pipeline.planning.engines.openai_http import (
     ModelSettingsError,
     OpenAIChat,
 )
+from skb_pipeline.planning.settings import LanguageModelSpec
 from skb_pipeline_tests.llm_servers import (
     Reply,
     Script,

@@ -6,7 +6,6 @@ import importlib.util
 
 import pytest
 
-from skb_pipeline.datasets.spec import LanguageModelSpec
 from skb_pipeline.planning.engines.completions import ChatRequest, Message
 from skb_pipeline.planning.engines.openai_http import OpenAIChat
 from skb_pipeline.planning.engines.vllm_offline import (
@@ -16,6 +15,7 @@ from skb_pipeline.planning.engines.vllm_offline import (
     grammar_arguments,
     sampling_arguments,
 )
+from skb_pipeline.planning.settings import LanguageModelSpec
 
 SCHEMA = {"type": "object", "properties": {"brand": {"type": "string"}}}
 SPEC = LanguageModelSpec(name="org/model", revision="abc", temperature=0.1, sample_temperature=0.8, seed=7)

@@ -12,11 +12,11 @@ import numpy as np
 from rank_bm25 import BM25Plus
 
 from skb_pipeline.datasets.spec import DatasetSpec
-from skb_pipeline.graph.csr import CsrGraph
-from skb_pipeline.graph.memory import MemoryExecutor
-from skb_pipeline.planning.name_index import NameIndex
-from skb_pipeline.planning.plan import Anchor, ValidatedPlan
-from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.graph.memory.csr import CsrGraph
+from skb_pipeline.graph.memory.executor import MemoryExecutor
+from skb_pipeline.linking.name_index import NameIndex
+from skb_pipeline.plans.plan import Anchor, ValidatedPlan
+from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.skb.documents import build_documents
 from skb_pipeline.skb.ingest import ingest
 from skb_pipeline.storage.duck import connect

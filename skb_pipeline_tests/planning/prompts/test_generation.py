@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from skb_pipeline.datasets.spec import DatasetSpec
-from skb_pipeline.planning.plan import Plan, PlanStatus, ValidatedPlan
 from skb_pipeline.planning.prompts.generation import MOST_HINTS, generate_guidance, schema_hints
 from skb_pipeline.planning.prompts.prompt_set import PromptSet
-from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline.planning.validation import validate
+from skb_pipeline.plans.plan import Plan, PlanStatus, ValidatedPlan
+from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.validation import validate
 from skb_pipeline.questions.generate import generate_questions
 from skb_pipeline_tests.planning.prompts.small_skbs import NamedSkb
 from skb_pipeline_tests.questions.small_skb import build, shop, shop_spec

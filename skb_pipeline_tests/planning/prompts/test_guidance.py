@@ -6,12 +6,12 @@ import pytest
 
 from skb_pipeline.datasets.catalogue import get_spec
 from skb_pipeline.datasets.spec import DatasetSpec
-from skb_pipeline.planning.plan import Plan, PlanStatus
 from skb_pipeline.planning.prompts.checking import TOP, check_examples
 from skb_pipeline.planning.prompts.guidance import Example, Guidance, Hint, Rule, builtin_guidance
 from skb_pipeline.planning.prompts.prompt_set import PromptSet
-from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline.planning.validation import validate
+from skb_pipeline.plans.plan import Plan, PlanStatus
+from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.validation import validate
 from skb_pipeline_tests.planning.prompts.small_skbs import Fact, NamedSkb
 
 BRANDS, CATEGORIES, COLORS = ["Coleman", "Speedo", "Arena"], ["swim caps", "goggles"], ["black", "white"]

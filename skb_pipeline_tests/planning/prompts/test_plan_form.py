@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skb_pipeline.datasets.spec import Triple
-from skb_pipeline.planning.plan import Plan, PlanStatus
 from skb_pipeline.planning.prompts.plan_form import MOST_ANCHORS, MOST_HOPS, NotInFormError, PlanForm, fitting_mode
-from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline.planning.validation import MAX_ANCHORS, MAX_HOPS, validate
+from skb_pipeline.plans.plan import Plan, PlanStatus
+from skb_pipeline.plans.schema import GraphSchema, Triple
+from skb_pipeline.plans.validation import MAX_ANCHORS, MAX_HOPS, validate
 from skb_pipeline_tests.conformance.graphs import RANDOM_SCHEMA, Graph
 from skb_pipeline_tests.conformance.plans import small_cases
 from skb_pipeline_tests.planning.prompts.json_schemas import KEYWORDS, misfits, parts, values

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from skb_pipeline.datasets.catalogue import get_spec
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.planning.engines.completions import Message
-from skb_pipeline.planning.plan import Plan
 from skb_pipeline.planning.prompts.guidance import Example, Guidance, Hint, Rule
 from skb_pipeline.planning.prompts.prompt_set import MOST_FAULTS, MOST_LINKED, MOST_QUESTION, PromptSet
-from skb_pipeline.planning.schema import GraphSchema
-from skb_pipeline.planning.validation import validate
+from skb_pipeline.plans.plan import Plan
+from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.validation import validate
 from skb_pipeline_tests.planning.prompts.test_data_blocks import ANY_TEXT
 from skb_pipeline_tests.toy import toy_spec
 

@@ -10,9 +10,9 @@ from urllib.request import Request, urlopen
 import pytest
 
 from skb_pipeline.datasets.catalogue import get_spec
-from skb_pipeline.planning.plan import Plan
 from skb_pipeline.planning.prompts.plan_form import PlanForm
-from skb_pipeline.planning.schema import GraphSchema
+from skb_pipeline.plans.plan import Plan
+from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline_tests.llm_servers import SmallModel
 from skb_pipeline_tests.planning.prompts.json_schemas import misfits
 

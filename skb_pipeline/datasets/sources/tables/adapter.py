@@ -17,7 +17,7 @@ from skb_pipeline.datasets.records import RAW_EDGE_SCHEMA, RawNode, RawQuery, So
 from skb_pipeline.datasets.sources.tables.arguments import SPLITS, EdgeTable, NodeTable, QueryTable, TablesArgs
 from skb_pipeline.datasets.sources.tables.qrels import read_qrels
 from skb_pipeline.datasets.sources.tables.reading import column_names, list_of_texts, read_columns, read_rows
-from skb_pipeline.skb.cleaning import clean_ids, clean_text
+from skb_pipeline.text.cleaning import clean_ids, clean_text
 
 
 class TablesSource:

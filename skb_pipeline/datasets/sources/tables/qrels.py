@@ -7,7 +7,7 @@ from pathlib import Path
 
 from skb_pipeline.datasets.records import SourceError
 from skb_pipeline.datasets.sources.tables.reading import text_file
-from skb_pipeline.skb.cleaning import clean_text
+from skb_pipeline.text.cleaning import clean_text
 
 
 def read_qrels(paths: Iterable[Path]) -> dict[str, list[str]]:

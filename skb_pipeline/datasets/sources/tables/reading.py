@@ -25,7 +25,7 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 
 from skb_pipeline.datasets.records import SourceError
-from skb_pipeline.skb.cleaning import clean_text
+from skb_pipeline.text.cleaning import clean_text
 
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")
 NOT_JSON = "line is not a JSON object"

@@ -1,0 +1,1 @@
+"""Plans over arrays of neighbours in memory."""

@@ -1,0 +1,1 @@
+"""Plans as Cypher text, and the graph on a Neo4j server."""

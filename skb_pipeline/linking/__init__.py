@@ -1,0 +1,1 @@
+"""From the texts of a plan to nodes: names, and their vectors."""

@@ -1,0 +1,1 @@
+"""A first look at somebody's tables: a drafted spec, and what a load would do."""

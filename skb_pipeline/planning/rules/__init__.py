@@ -1,0 +1,1 @@
+"""The planner that works by rules."""

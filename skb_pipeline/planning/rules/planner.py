@@ -1,0 +1,372 @@
+"""The rules planner: plans from the schema, the names in the SKB and the hints of the spec; no model, no training.
+
+How it reads a question is told in ``docs/planner.md``; the steps are in ``reading`` (what stands there), ``options``
+(how a mention may be joined to the target) and here (which options together make the plan).
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import duckdb
+import numpy as np
+
+from skb_pipeline.datasets.spec import DatasetSpec
+from skb_pipeline.linking.name_index import Match, Mention, NameIndex
+from skb_pipeline.planning.rules.fitness import TextFitness
+from skb_pipeline.planning.rules.neighbours import Neighbours
+from skb_pipeline.planning.rules.options import Option, OptionMaker
+from skb_pipeline.planning.rules.reading import Place, Reading, read
+from skb_pipeline.planning.rules.vocabulary import Spot, Vocabulary
+from skb_pipeline.plans.plan import TARGET, Anchor, Hop, Plan, RiskLevel, Target, ValidatedPlan
+from skb_pipeline.plans.schema import GraphSchema, Triple
+from skb_pipeline.plans.validation import MAX_ANCHORS, MAX_HOPS, validate
+
+_OPTIONS = 8
+"""Options tried per mention."""
+_COMBINATIONS = 4096
+_CHECKS = 200
+"""Combinations whose answers are looked up at most."""
+_FIT = 4.0
+"""Times the fit of the best candidate's text (see ``fitness``), on the scale of ``options``: a word that is rare in the
+SKB (idf 7) in the name of a node that has four such words adds 14, about as much as three words for relations."""
+_FEW = 500
+_BROAD = -3.0
+"""More candidates than that: the combination hardly tells one node from another."""
+_SAME_AS_BEFORE = 5.0
+"""Score of two mentions of a list that are joined in the same way: that ``both A and B`` have an answer in common tells
+more than a word for another relation, by which they have none."""
+
+
+class PlanOutcome(StrEnum):
+    """How planning ended."""
+
+    PLANNED = "planned"
+    NO_TEXT = "no_text"
+    NO_MENTION = "no_mention"
+    """The question names no node that the index knows."""
+    NO_RELATION = "no_relation"
+    """Names were found, but none of them could be joined to what is asked for."""
+    INVALID = "invalid"
+    """The plan did not pass validation."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedQuestion:
+    """One question's plan and how it came about.
+
+    Attributes:
+        question: as given.
+        outcome: see :class:`PlanOutcome`.
+        validated: the validated plan; a fallback unless ``outcome`` is ``planned``.
+        mentions: names found, in order; for given entities those that the index knows.
+        explanation: one line per decision, and per part of the question that the plan leaves out.
+        milliseconds: wall time.
+    """
+
+    question: str
+    outcome: PlanOutcome
+    validated: ValidatedPlan
+    mentions: tuple[Mention, ...]
+    explanation: tuple[str, ...]
+    milliseconds: float
+
+    @property
+    def risk_level(self) -> RiskLevel:
+        """Of the plan that is executed; ``no_trade`` for a fallback."""
+        return RiskLevel.NO_TRADE if self.validated.plan is None else self.validated.plan.risk_level
+
+
+class _Choice(NamedTuple):
+    """Options that make a plan, with the sum of their scores and of what graph and texts add."""
+
+    answered: bool
+    score: float
+    options: list[Option]
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """What choices for different target types are compared by."""
+        return self.answered, self.score
+
+
+class RulesPlanner:
+    """Plans questions about one SKB. Not for use by several threads at once, as it holds a connection.
+
+    Args:
+        con: the SKB file; must stay open.
+        spec: its dataset's spec.
+        index: names; built from ``con`` when not given.
+        check_answers: choose among plans only those that have an answer in the graph, if there is any. Without it the
+            words alone decide.
+    """
+
+    def __init__(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        spec: DatasetSpec,
+        *,
+        index: NameIndex | None = None,
+        check_answers: bool = True,
+    ) -> None:
+        self.schema = GraphSchema.from_spec(spec)
+        self.index = index or NameIndex.build(con, spec.linking.name_fields)
+        self.vocabulary = Vocabulary.from_spec(spec)
+        self._maker = OptionMaker(self.schema, _edges_per_triple(con), spec.planner)
+        self._neighbours = Neighbours(con)
+        self._fitness = TextFitness(con) if check_answers else None
+
+    def plan(self, question: str, entities: Sequence[str] | None = None) -> PlannedQuestion:
+        """Plan one question. Never raises for what a question says; a question without a plan has an outcome too.
+
+        Args:
+            question: any text.
+            entities: names of the nodes that the question is about, given from outside instead of being looked for.
+                One that stands in the question is read at its place, any other as if it stood at the end.
+        """
+        start = time.perf_counter()
+        text, mentions = self._mentions(question, entities)
+        reading = read(text, mentions, self.vocabulary)
+        chosen, target, notes = self._choose(reading)
+        if chosen:
+            plan = _assemble(reading, chosen, target, notes)
+            outcome = PlanOutcome.PLANNED
+        else:
+            types = [t for t in self.schema.candidate_types if target is not None and t in target.meanings]
+            plan = Plan(target=Target(labels=types), risk_level=RiskLevel.NO_TRADE)
+            outcome = _failure(question, mentions)
+            notes.append(f"no plan: {outcome.value}")
+        validated = validate(plan, self.schema)
+        if outcome is PlanOutcome.PLANNED and validated.plan is None:
+            outcome = PlanOutcome.INVALID
+            notes.extend(f"{fault.part}: {fault.reason}" for fault in validated.faults)
+        milliseconds = (time.perf_counter() - start) * 1000
+        return PlannedQuestion(question, outcome, validated, tuple(mentions), tuple(notes), milliseconds)
+
+    def plan_all(
+        self, questions: Iterable[str], entities: Iterable[Sequence[str] | None] | None = None
+    ) -> list[PlannedQuestion]:
+        """Plan many questions; one row each, in order. ``entities`` as in :meth:`plan`, for each question."""
+        if entities is None:
+            return [self.plan(question) for question in questions]
+        return [self.plan(question, names) for question, names in zip(questions, entities, strict=True)]
+
+    def _mentions(self, question: str, entities: Sequence[str] | None) -> tuple[str, list[Mention]]:
+        """The text to read and its mentions."""
+        if entities is None:
+            return question, self.index.find(question, self.vocabulary)
+        text, found = question, []
+        taken: list[tuple[int, int]] = []
+        for name in dict.fromkeys(entities):
+            hit = self.index.lookup(name)
+            if hit is None:
+                continue
+            place = text.casefold().find(name.casefold()) if len(text.casefold()) == len(text) else text.find(name)
+            if place < 0 or any(a < place + len(name) and place < b for a, b in taken):
+                text = f"{text} ; {name}"
+                place = len(text) - len(name)
+            taken.append((place, place + len(name)))
+            found.append(Mention(place, place + len(name), name, hit.match, hit.nodes, hit.surfaces))
+        return text, sorted(found, key=lambda m: m.start)
+
+    def _choose(self, reading: Reading) -> tuple[list[Option], Spot | None, list[str]]:
+        """The options that make the plan, one for each mention that is used, the target's noun, and notes."""
+        target = reading.nouns[0] if reading.nouns else None
+        types = [t for t in self.schema.candidate_types if target is None or t in target.meanings]
+        notes = [_target_note(reading, target, types)]
+        groups = _same_things(reading.places)
+        best = _Choice(False, -np.inf, [])
+        fits = self._fitness.of_words(reading.unused()) if self._fitness is not None else None
+        for target_type in types:
+            choices = [self._usable(reading, places, target, target_type) for places in groups]
+            found = self._best_combination(reading, choices, fits)
+            if found is not None and found.rank > best.rank:
+                best = found
+        return best.options, target, notes
+
+    def _usable(self, reading: Reading, places: Sequence[Place], target: Spot | None, target_type: str) -> list[Option]:
+        """The best options of one thing, wherever the question mentions it."""
+        made = [self._maker.options(reading, place, target, target_type) for place in places]
+        options = sorted((o for group in made for o in group), key=lambda o: -o.score)
+        if self._fitness is not None:
+            options = [o for o in options if o.negated or len(self._neighbours.of_option(o))]
+        return options[:_OPTIONS]
+
+    def _best_combination(
+        self, reading: Reading, choices: Sequence[Sequence[Option]], fits: np.ndarray | None
+    ) -> _Choice | None:
+        """The combination with the best score; those with an answer come first if that is checked."""
+        ranked = _combinations(reading, choices)
+        if not ranked:
+            return None
+        if fits is not None:
+            answered = [
+                _Choice(True, score + evidence, options)
+                for score, options in ranked[:_CHECKS]
+                if (evidence := self._evidence(options, fits)) is not None
+            ]
+            if answered:
+                return max(answered, key=lambda choice: choice.score)
+        return _Choice(False, *ranked[0])
+
+    def _evidence(self, options: Sequence[Option], fits: np.ndarray) -> float | None:
+        """What the graph and the texts add to the score of a combination; None where nothing answers it."""
+        targets = self._neighbours.answers(options)
+        if targets is None or self._fitness is None:
+            return 0.0
+        if not len(targets):
+            return None
+        return _FIT * float(self._fitness.pick(fits, targets).max()) + _BROAD * (len(targets) > _FEW)
+
+
+def _same_things(places: Sequence[Place]) -> list[list[Place]]:
+    """Mentions of the same nodes together: a name that is repeated, or a symbol in brackets behind it."""
+    groups: list[list[Place]] = []
+    for place in places:
+        for group in groups:
+            nodes, other = group[0].mention.nodes, place.mention.nodes
+            if any(np.array_equal(nodes[label], other[label]) for label in nodes.keys() & other.keys()):
+                group.append(place)
+                break
+        else:
+            groups.append([place])
+    return groups
+
+
+def _combinations(reading: Reading, choices: Sequence[Sequence[Option]]) -> list[tuple[float, list[Option]]]:
+    """Combinations with a positive hop, best first; a mention may also be left out, which adds no score."""
+    most = _OPTIONS
+    choices = list(choices[:MAX_ANCHORS])
+    while np.prod([len(c[:most]) + 1.0 for c in choices]) > _COMBINATIONS and most > 1:
+        most -= 1
+    listed = {p.first: before for p in reading.places if (before := reading.continues_list(p)) is not None}
+    found = []
+    for combination in itertools.product(*([*c[:most], None] for c in choices)):
+        options = [o for o in combination if o is not None]
+        if sum(len(o.relations) for o in options) > MAX_HOPS:
+            continue
+        # A type between that nobody named is a last resort: it is assumed for all mentions or for none.
+        if any(not o.negated for o in options) and len({o.via is not None and o.noun is None for o in options}) == 1:
+            by_place = {o.place.first: o for o in options}
+            score = sum(o.score for o in options)
+            for first, before in listed.items():
+                one, other = by_place.get(first), by_place.get(before.first)
+                if one and other and _joined_alike(one, other):
+                    score += _SAME_AS_BEFORE
+            found.append((score, options))
+    return sorted(found, key=lambda f: -f[0])
+
+
+def _assemble(reading: Reading, chosen: Sequence[Option], target: Spot | None, notes: list[str]) -> Plan:
+    """The plan of the chosen options; notes gain a line per decision and per part left out."""
+    anchors, hops = [], []
+    target_type = chosen[0].target
+    between: dict[tuple[int | None, str | None, str], str] = {}
+    for i, option in enumerate(chosen):
+        var = f"a{i}"
+        anchors.append(Anchor(var=var, text=option.place.mention.surfaces[option.label], label=option.label))
+        end = TARGET
+        if option.via is not None:
+            key = (option.noun if option.noun is not None else -1 - i, option.via, option.relations[1])
+            fresh = key not in between
+            end = between.setdefault(key, f"m{len(between)}")
+            if fresh:
+                hops.append(_hop(end, option.relations[1], TARGET, target_type))
+        label = option.via or target_type
+        hops.append(_hop(var, option.relations[0], end, label, negated=option.negated))
+        notes.append(_option_note(option))
+    taken = [group for group in _same_things(reading.places) if any(o.place in group for o in chosen)]
+    left_out = [p for p in reading.places if not any(p in group for group in taken)]
+    notes.extend(f"left out: {p.mention.text!r} is {_why_left_out(reading, p)}" for p in left_out)
+    rest = _relevance_text(reading, [p for group in taken for p in group])
+    if rest:
+        notes.append(f"for ranking only: {rest!r}")
+    return Plan(
+        anchors=anchors,
+        hops=hops,
+        target=Target(labels=[target_type], relevance_text=rest),
+        risk_level=_risk(reading, chosen, target, left_out, rest),
+    )
+
+
+def _relevance_text(reading: Reading, taken: Sequence[Place]) -> str:
+    """What nothing has used. A name that is denied is no part of it: it would draw up what is not wanted."""
+    denied = [p for p in reading.places if reading.denied(p)]
+    gaps = [reading.left_gap(p.first) for p in denied]
+    kept = [i for i in reading.negations if not any(low <= i < high for low, high in gaps)]
+    spots = [*reading.qualifiers, *reading.nouns, *reading.relations]
+    used = [(p.first, p.last) for p in [*taken, *denied]] + [(spot.first, spot.last) for spot in spots]
+    return reading.rest(used, kept)
+
+
+def _why_left_out(reading: Reading, place: Place) -> str:
+    if reading.denied(place):
+        return "denied, which no relation that fits can express"
+    return "joined by no relation that fits"
+
+
+def _hop(start: str, relation: str, end: str, label: str, *, negated: bool = False) -> Hop:
+    return Hop.model_validate({"from": start, "rel": relation, "to_var": end, "to_label": label, "negated": negated})
+
+
+def _risk(
+    reading: Reading, chosen: Sequence[Option], target: Spot | None, left_out: Sequence[Place], rest: str
+) -> RiskLevel:
+    """See ``docs/planner.md``: weak where something was guessed, aggressive where nothing was left open."""
+    spoken: dict[int, Option] = {}
+    guessed = False
+    for option in chosen:
+        before = reading.continues_list(option.place)
+        model = spoken.get(before.first) if before is not None else None
+        if option.spoken or (model is not None and _joined_alike(option, model)):
+            spoken[option.place.first] = option
+        else:
+            guessed = True
+    misspelt = any(o.place.mention.match >= Match.SHORT for o in chosen)
+    if target is None or guessed or misspelt or left_out:
+        return RiskLevel.WEAK
+    ambiguous = any(sum(map(len, o.place.mention.nodes.values())) > 1 for o in chosen)
+    return RiskLevel.NORMAL if ambiguous or rest else RiskLevel.AGGRESSIVE
+
+
+def _joined_alike(one: Option, other: Option) -> bool:
+    return (one.relations, one.via, one.noun, one.label) == (other.relations, other.via, other.noun, other.label)
+
+
+def _failure(question: str, mentions: Sequence[Mention]) -> PlanOutcome:
+    if not question.strip():
+        return PlanOutcome.NO_TEXT
+    return PlanOutcome.NO_RELATION if mentions else PlanOutcome.NO_MENTION
+
+
+def _target_note(reading: Reading, target: Spot | None, types: Sequence[str]) -> str:
+    if target is None:
+        return "asked for: no type is named, so the best of all candidate types is taken"
+    words = reading.words
+    said = reading.question[words[target.first].start : words[target.last].end]
+    return f"asked for: {' or '.join(types) or 'no candidate type'} ({said!r})"
+
+
+def _option_note(option: Option) -> str:
+    path = f" – {option.via}".join(f" –{relation}" for relation in option.relations)
+    others = sorted(set(option.place.mention.nodes) - {option.label})
+    return (
+        f"{option.place.mention.text!r} ({option.place.mention.match.name.lower()}) is a {option.label}:"
+        f"{path}– {option.target}"
+        + (" must be absent" if option.negated else "")
+        + ("" if option.spoken else ", relation guessed")
+        + (f"; could also be: {', '.join(others)}" if others else "")
+    )
+
+
+def _edges_per_triple(con: duckdb.DuckDBPyConnection) -> dict[Triple, int]:
+    rows = con.execute(
+        "SELECT h.node_type, e.relation, t.node_type, count(*) FROM edges e "
+        "JOIN nodes h ON h.node_id = e.head JOIN nodes t ON t.node_id = e.tail GROUP BY ALL"
+    ).fetchall()
+    return {Triple(head, relation, tail): count for head, relation, tail, count in rows}

@@ -1,0 +1,89 @@
+"""``GraphSchema``: what plans are checked against. Types, relations and the triples that join them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Protocol, Self
+
+
+class Triple(NamedTuple):
+    """An allowed (head type, relation, tail type)."""
+
+    head: str
+    relation: str
+    tail: str
+
+
+class DeclaresGraph(Protocol):
+    """The part of a dataset's spec that a schema is made of."""
+
+    @property
+    def node_types(self) -> Mapping[str, object]:
+        """Node types, in declared order."""
+
+    @property
+    def triples(self) -> Sequence[Triple]:
+        """Allowed triples, in declared order."""
+
+    @property
+    def candidate_types(self) -> Sequence[str]:
+        """Types of possible answers, in declared order."""
+
+
+@dataclass(frozen=True)
+class GraphSchema:
+    """Names a plan may use.
+
+    Attributes:
+        node_types: all node types, in declared order.
+        triples: allowed (head type, relation, tail type), in declared order.
+        candidate_types: types of possible answers, in declared order.
+
+    Raises:
+        ValueError: a triple or candidate type uses a type that is not in ``node_types``, or there is no
+            candidate type.
+    """
+
+    node_types: tuple[str, ...]
+    triples: tuple[Triple, ...]
+    candidate_types: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        used = [t for triple in self.triples for t in (triple.head, triple.tail)]
+        for name in [*used, *self.candidate_types]:
+            if name not in self.node_types:
+                raise ValueError(f"type {name!r} is not one of the node types {list(self.node_types)}")
+        if not self.candidate_types:
+            raise ValueError("a schema needs at least one candidate type")
+
+    @classmethod
+    def from_spec(cls, spec: DeclaresGraph) -> Self:
+        """The schema part of a dataset's spec."""
+        return cls(tuple(spec.node_types), tuple(spec.triples), tuple(spec.candidate_types))
+
+    @cached_property
+    def relations(self) -> tuple[str, ...]:
+        """Relation names without repetition, in declared order."""
+        return tuple(dict.fromkeys(triple.relation for triple in self.triples))
+
+    @cached_property
+    def _by_relation(self) -> Mapping[str, tuple[Triple, ...]]:
+        grouped: dict[str, list[Triple]] = defaultdict(list)
+        for triple in self.triples:
+            grouped[triple.relation].append(triple)
+        return {relation: tuple(triples) for relation, triples in grouped.items()}
+
+    @cached_property
+    def _triple_set(self) -> frozenset[Triple]:
+        return frozenset(self.triples)
+
+    def triples_of(self, relation: str) -> tuple[Triple, ...]:
+        """Triples of one relation; empty for an unknown one."""
+        return self._by_relation.get(relation, ())
+
+    def allows(self, one: str, relation: str, other: str) -> bool:
+        """Whether an edge of ``relation`` may join the two types, in either direction."""
+        return not self._triple_set.isdisjoint((Triple(one, relation, other), Triple(other, relation, one)))

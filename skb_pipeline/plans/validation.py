@@ -1,0 +1,360 @@
+"""From whatever a planner wrote to a plan that engines may execute, with a reason for each part left out.
+
+The rules in words: ``docs/plans.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from skb_pipeline.plans.plan import NOT_EXECUTED, TARGET, Dropped, Hop, MatchMode, Plan, PlanStatus, ValidatedPlan
+from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.structure import (
+    connected_variables,
+    declared_target_labels,
+    negation_ends,
+    target_labels,
+    variable_types,
+    variable_uses,
+)
+
+MAX_ANCHORS = 12
+MAX_HOPS = 12
+"""Far above any sensible plan; beyond it the join order alone would take an engine minutes."""
+
+GRAPH_MODES = ("graph_filter_doc", "graph_expand", "graph_strict")
+"""Retrieval modes that follow hops."""
+
+_SHOWN = 80
+"""Characters of a foreign string that a reason repeats."""
+
+
+def parse_plan_json(text: str) -> Any:
+    """Strict JSON: what ``json.loads`` gives, but repeated keys, NaN and infinities are refused.
+
+    Raises:
+        ValueError: the text is not such JSON (or nested too deeply to be a plan).
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"key {_show(key)} is repeated")
+        found[key] = value
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def validate(plan: Plan | Mapping[str, Any] | str, schema: GraphSchema) -> ValidatedPlan:
+    """Check a plan and reduce it to the part that is connected to the target.
+
+    Args:
+        plan: a plan, its JSON object, or JSON text.
+        schema: names and triples of the dataset.
+
+    Returns:
+        ``valid``: the plan as it is. ``degraded``: the part that is executed, and what was dropped.
+        ``fallback``: no plan; ``faults`` says why. Each anchor and each hop of a well-formed plan is either
+        in the returned plan or in ``dropped``. A bad plan never raises.
+    """
+    try:
+        parsed = _parse(plan)
+    except ValidationError as error:
+        return _fallback([_schema_fault(e) for e in error.errors(include_url=False, include_input=False)])
+    except ValueError as error:
+        return _fallback([Dropped(part="plan", reason=f"not a JSON plan: {error}")])
+    if parsed.retrieval_mode == "skip":
+        return _fallback([Dropped(part="retrieval_mode", reason="skip asks for text search alone")], parsed, schema)
+    faults = find_faults(parsed, schema)
+    if faults:
+        return _fallback(faults, parsed, schema)
+    if parsed.retrieval_mode == "doc_search":
+        return ValidatedPlan(status=PlanStatus.VALID, plan=parsed)
+    return _reduce(parsed, schema)
+
+
+def find_faults(plan: Plan, schema: GraphSchema) -> list[Dropped]:
+    """Everything that makes a plan invalid, in a fixed order; empty when nothing does.
+
+    Parts that are merely not connected to the target are no faults. A plan that is too large gets that fault
+    alone.
+    """
+    oversize = list(_size_faults(plan))
+    return oversize or [
+        *_anchor_faults(plan, schema),
+        *_target_faults(plan, schema),
+        *_hop_name_faults(plan, schema),
+        *_type_faults(plan),
+        *_triple_faults(plan, schema),
+        *_negation_faults(plan),
+        *_mode_faults(plan, schema),
+    ]
+
+
+def _parse(plan: Plan | Mapping[str, Any] | str) -> Plan:
+    if isinstance(plan, Plan):
+        return plan
+    content = parse_plan_json(plan) if isinstance(plan, str) else plan
+    return Plan.model_validate(dict(content) if isinstance(content, Mapping) else content)
+
+
+def _schema_fault(error: Any) -> Dropped:
+    path = ""
+    for step in error["loc"]:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        else:
+            path += ("." if path else "") + (step if re.fullmatch(r"\w{1,40}", step, re.ASCII) else _show(step))
+    return Dropped(part=path or "plan", reason=str(error["msg"]))
+
+
+def _size_faults(plan: Plan) -> Iterable[Dropped]:
+    for part, size, most in (
+        ("anchors", len(plan.anchors), MAX_ANCHORS),
+        ("hops", len(plan.hops), MAX_HOPS),
+    ):
+        if size > most:
+            yield Dropped(part=part, reason=f"{size} are too many; at most {most} are allowed")
+
+
+def _anchor_faults(plan: Plan, schema: GraphSchema) -> Iterable[Dropped]:
+    seen: set[str] = set()
+    for i, anchor in enumerate(plan.anchors):
+        if anchor.var == TARGET:
+            yield Dropped(part=f"anchors[{i}].var", reason=f"the target {TARGET!r} cannot be an anchor")
+        elif anchor.var in seen:
+            yield Dropped(part=f"anchors[{i}].var", reason=f"variable {_show(anchor.var)} names two anchors")
+        seen.add(anchor.var)
+        if anchor.label not in schema.node_types:
+            yield _unknown(f"anchors[{i}].label", "type", anchor.label, schema.node_types)
+
+
+def _target_faults(plan: Plan, schema: GraphSchema) -> Iterable[Dropped]:
+    for i, label in enumerate(plan.target.labels):
+        if label not in schema.candidate_types:
+            kind = "type" if label not in schema.node_types else "candidate type"
+            yield _unknown(f"target.labels[{i}]", kind, label, schema.candidate_types)
+
+
+def _hop_name_faults(plan: Plan, schema: GraphSchema) -> Iterable[Dropped]:
+    declared = {TARGET, *(a.var for a in plan.anchors), *(h.to_var for h in plan.hops)}
+    known = ", ".join(map(_show, sorted(declared)))
+    for i, hop in enumerate(plan.hops):
+        if hop.from_var not in declared:
+            reason = f"variable {_show(hop.from_var)} is not declared; declared: {known}"
+            yield Dropped(part=f"hops[{i}].from", reason=reason)
+        if hop.rel not in schema.relations:
+            yield _unknown(f"hops[{i}].rel", "relation", hop.rel, schema.relations)
+        if hop.to_var == TARGET:
+            labels = declared_target_labels(plan, schema)
+            if hop.to_label and hop.to_label not in labels:
+                reason = f"{_show(hop.to_label)} is not a label of the target; allowed: {_listed(labels)}"
+                yield Dropped(part=f"hops[{i}].to_label", reason=reason)
+        elif hop.to_label not in schema.node_types:
+            yield _unknown(f"hops[{i}].to_label", "type", hop.to_label, schema.node_types)
+
+
+def _type_faults(plan: Plan) -> Iterable[Dropped]:
+    """One variable, one type."""
+    types: dict[str, str] = {}
+    for anchor in plan.anchors:
+        if anchor.var != TARGET:
+            types.setdefault(anchor.var, anchor.label)
+    for i, hop in enumerate(plan.hops):
+        if hop.to_var == TARGET and not hop.to_label:
+            continue
+        first = types.setdefault(hop.to_var, hop.to_label)
+        if first != hop.to_label:
+            reason = f"variable {_show(hop.to_var)} has type {_show(first)} already, not {_show(hop.to_label)}"
+            yield Dropped(part=f"hops[{i}].to_label", reason=reason)
+
+
+def _triple_faults(plan: Plan, schema: GraphSchema) -> Iterable[Dropped]:
+    types = variable_types(plan, schema)
+    types[TARGET] = _target_types_by_label(plan, schema)
+    sound = True
+    for i, hop in enumerate(plan.hops):
+        ends = types.get(hop.from_var, ()), types.get(hop.to_var, ())
+        if hop.rel not in schema.relations or not _all_known(ends, schema):
+            sound = False
+        elif not _allowed(hop, ends, schema):
+            sound = False
+            yield Dropped(part=f"hops[{i}]", reason=_triple_reason(hop, ends, schema))
+    # Each hop may fit some label of the target and yet no label fit them all.
+    if sound and types[TARGET] and not target_labels(plan, schema):
+        yield Dropped(part="target.labels", reason=f"none of {_listed(types[TARGET])} fits every hop at the target")
+
+
+def _target_types_by_label(plan: Plan, schema: GraphSchema) -> tuple[str, ...]:
+    """The target's labels, narrowed by the ``to_label`` of hops into it but not by relations."""
+    named = [hop.to_label for hop in plan.hops if hop.to_var == TARGET and hop.to_label]
+    return tuple(label for label in declared_target_labels(plan, schema) if all(label == n for n in named))
+
+
+def _all_known(ends: Iterable[Sequence[str]], schema: GraphSchema) -> bool:
+    return all(types and all(t in schema.node_types for t in types) for types in ends)
+
+
+def _allowed(hop: Hop, ends: tuple[Sequence[str], Sequence[str]], schema: GraphSchema) -> bool:
+    if hop.from_var == hop.to_var:
+        return any(schema.allows(t, hop.rel, t) for t in ends[0])
+    return any(schema.allows(a, hop.rel, b) for a in ends[0] for b in ends[1])
+
+
+def _triple_reason(hop: Hop, ends: tuple[Sequence[str], Sequence[str]], schema: GraphSchema) -> str:
+    joins = ", ".join(f"({_listed(triple)})" for triple in schema.triples_of(hop.rel))
+    between = [r for r in schema.relations if any(schema.allows(a, r, b) for a in ends[0] for b in ends[1])]
+    one, other = (" or ".join(map(_show, types)) for types in ends)
+    return (
+        f"relation {_show(hop.rel)} does not join {one} and {other}; it joins: {joins}; "
+        f"relations that join these types: {_listed(between) or 'none'}"
+    )
+
+
+def _negation_faults(plan: Plan) -> Iterable[Dropped]:
+    anchors = {anchor.var for anchor in plan.anchors}
+    connected, uses = connected_variables(plan), variable_uses(plan)
+    for i, hop in enumerate(plan.hops):
+        ends = {hop.from_var, hop.to_var}
+        if not hop.negated or not ends & connected:
+            continue
+        if negation_ends(hop, anchors, connected, uses) is None:
+            reason = (
+                "one end of a negated hop must be connected to the target by positive hops, and the other end "
+                "must be an anchor or a variable used nowhere else"
+            )
+            yield Dropped(part=f"hops[{i}]", reason=reason)
+    if uses[TARGET] and connected == {TARGET} and not _positive_at_target(plan):
+        yield Dropped(part="target", reason="the target is in negated hops only")
+
+
+def _positive_at_target(plan: Plan) -> bool:
+    return any(not hop.negated and TARGET in (hop.from_var, hop.to_var) for hop in plan.hops)
+
+
+def _mode_faults(plan: Plan, schema: GraphSchema) -> Iterable[Dropped]:
+    """A retrieval mode that does not fit the plan's shape."""
+    mode = plan.retrieval_mode
+    if mode == "doc_search":
+        yield from _doc_search_faults(plan, schema)
+    elif mode in GRAPH_MODES and not plan.hops:
+        yield Dropped(part="retrieval_mode", reason=f"{mode} needs a hop to the target; only doc_search has none")
+    elif mode == "graph_expand":
+        yield from _expand_faults(plan, schema)
+
+
+def _expand_faults(plan: Plan, schema: GraphSchema) -> Iterable[Dropped]:
+    labels, connected = target_labels(plan, schema), connected_variables(plan)
+    seeds = [anchor.label for anchor in plan.anchors if anchor.var in connected]
+    # Without labels, some hop has a fault of its own, and which types the target has is not known.
+    if labels and not set(seeds) & {*labels}:
+        reason = (
+            f"graph_expand starts from an anchor of the target's type ({' or '.join(map(repr, labels))}) that positive "
+            f"hops connect to the target; the anchors so connected have the types: {_listed(seeds) or 'none'}"
+        )
+        yield Dropped(part="retrieval_mode", reason=reason)
+
+
+def _doc_search_faults(plan: Plan, schema: GraphSchema) -> Iterable[Dropped]:
+    if plan.hops or len(plan.anchors) != 1 or plan.anchors[0].match_mode is not MatchMode.DOC:
+        modes = [anchor.match_mode.value for anchor in plan.anchors]
+        reason = (
+            f"doc_search takes one anchor with match_mode doc and no hops; "
+            f"got anchors with modes {modes} and {len(plan.hops)} hops"
+        )
+        yield Dropped(part="retrieval_mode", reason=reason)
+        return
+    labels = declared_target_labels(plan, schema)
+    label = plan.anchors[0].label
+    if label in schema.node_types and label not in labels:
+        yield _unknown("anchors[0].label", "label of the target", label, labels)
+
+
+def _reduce(plan: Plan, schema: GraphSchema) -> ValidatedPlan:
+    """Drop what is not connected to the target and a text that must not rank. The plan has no faults."""
+    anchors = {anchor.var for anchor in plan.anchors}
+    connected, uses = connected_variables(plan), variable_uses(plan)
+    dropped: list[Dropped] = []
+    hops, negated_anchors = [], set()
+    for i, hop in enumerate(plan.hops):
+        ends = negation_ends(hop, anchors, connected, uses) if hop.negated else None
+        if ends is not None:
+            negated_anchors.add(ends[1])
+        if ends is None and (hop.negated or hop.from_var not in connected):
+            reason = f"{_show(hop.from_var)} is not connected to the target by positive hops"
+            dropped.append(Dropped(part=f"hops[{i}]", reason=reason))
+        else:
+            hops.append(hop)
+    kept = []
+    for i, anchor in enumerate(plan.anchors):
+        if anchor.var in connected or anchor.var in negated_anchors:
+            kept.append(anchor)
+        else:
+            reason = f"{_show(anchor.var)} is not connected to the target by positive hops"
+            dropped.append(Dropped(part=f"anchors[{i}]", reason=reason))
+    if not anchors & connected:
+        reason = "no anchor is connected to the target by positive hops (only doc_search goes without hops)"
+        return _fallback([*dropped, Dropped(part="plan", reason=reason)], plan, schema)
+    target = plan.target
+    if plan.retrieval_mode == "graph_strict" and target.relevance_text.strip():
+        dropped.append(Dropped(part="target.relevance_text", reason="graph_strict only filters; no text ranks"))
+        target = target.model_copy(update={"relevance_text": ""})
+    if not dropped:
+        return ValidatedPlan(status=PlanStatus.VALID, plan=plan)
+    reduced = plan.model_copy(update={"anchors": kept, "hops": hops, "target": target})
+    return ValidatedPlan(status=PlanStatus.DEGRADED, plan=reduced, dropped=dropped)
+
+
+def _fallback(faults: list[Dropped], plan: Plan | None = None, schema: GraphSchema | None = None) -> ValidatedPlan:
+    """No plan; parts without a fault of their own are listed too, so that none is lost without a word. Types of answers
+    that the plan asks for and the schema has still say what a text search looks for."""
+    rest, types = [], []
+    if plan is not None:
+        parts = [f"anchors[{i}]" for i in range(len(plan.anchors))] + [f"hops[{i}]" for i in range(len(plan.hops))]
+        # A fault of a whole list, such as too many hops, names all of them.
+        named = {re.split(r"(?<=\])", fault.part)[0] for fault in faults}
+        rest = [Dropped(part=p, reason=NOT_EXECUTED) for p in parts if not {p, p.partition("[")[0]} & named]
+    if plan is not None and schema is not None:
+        types = [name for name in schema.candidate_types if name in plan.target.labels]
+    return ValidatedPlan(status=PlanStatus.FALLBACK, plan=None, dropped=[*faults, *rest], search_types=types)
+
+
+def _unknown(part: str, what: str, name: str, allowed: Iterable[str]) -> Dropped:
+    return Dropped(part=part, reason=f"{_show(name)} is not a known {what}; allowed: {_listed(allowed)}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def _show(name: str) -> str:
+    """A foreign string as printable text of bounded length."""
+    return repr(name) if len(name) <= _SHOWN else repr(name[:_SHOWN]) + "…"
+
+
+def check_executable(plan: Plan, schema: GraphSchema) -> None:
+    """What every engine asks first.
+
+    Raises:
+        ValueError: the plan is not valid as it stands, or it is a ``doc_search``, which is no matter of the graph.
+    """
+    checked = validate(plan, schema)
+    if checked.status is not PlanStatus.VALID:
+        reasons = "; ".join(f"{d.part}: {d.reason}" for d in checked.faults)
+        raise ValueError(f"the plan is not executable as it stands ({checked.status}): {reasons}")
+    if not plan.hops:
+        raise ValueError("a doc_search plan has no hops; it is answered by document search")

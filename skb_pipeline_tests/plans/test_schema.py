@@ -1,0 +1,45 @@
+import pytest
+
+from skb_pipeline.datasets.spec import DatasetSpec
+from skb_pipeline.plans.schema import GraphSchema, Triple
+
+
+def test_from_spec_takes_types_triples_and_candidates_in_declared_order() -> None:
+    kind = {"fields": {"name": "text"}, "name_field": "name", "document": ["name"]}
+    spec = DatasetSpec.model_validate(
+        {
+            "name": "shop",
+            "description": "d",
+            "source": {"adapter": "tabular"},
+            "encoder": {"model": "m"},
+            "node_types": {"product": kind, "brand": kind},
+            "relations": [
+                {"name": "has", "head": "product", "tail": "brand"},
+                {"name": "also_buy", "head": "product", "tail": "product"},
+                {"name": "has", "head": "brand", "tail": "brand"},
+            ],
+        }
+    )
+    schema = GraphSchema.from_spec(spec)
+    assert schema.node_types == ("product", "brand")
+    assert schema.candidate_types == ("product", "brand")
+    assert schema.relations == ("has", "also_buy")
+    assert schema.triples_of("has") == (Triple("product", "has", "brand"), Triple("brand", "has", "brand"))
+    assert schema.triples_of("unknown") == ()
+
+
+def test_allows_looks_in_both_directions_and_at_both_types() -> None:
+    schema = GraphSchema(("a", "b"), (Triple("a", "r", "b"),), ("a",))
+    assert schema.allows("a", "r", "b")
+    assert schema.allows("b", "r", "a")
+    assert not schema.allows("a", "r", "a")
+    assert not schema.allows("a", "R", "b")
+
+
+@pytest.mark.parametrize(
+    ("triples", "candidates", "message"),
+    [((Triple("a", "r", "x"),), ("a",), "'x'"), ((), ("y",), "'y'"), ((), (), "candidate type")],
+)
+def test_unknown_types_are_refused(triples: tuple[Triple, ...], candidates: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GraphSchema(("a",), triples, candidates)

@@ -1,0 +1,142 @@
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skb_pipeline.text.cleaning import clean_text, coerce, strip_html
+from skb_pipeline.text.settings import FieldSpec, Shape
+
+ANY_TEXT = st.text(st.characters(exclude_categories=[]))
+
+
+@pytest.mark.parametrize(
+    ("raw", "clean"),
+    [
+        ("bike \ud83d", "bike �"),
+        ("\ud83d\ude00 ok", "😀 ok"),
+        ("a\x00b", "ab"),
+        ("Cafe\u0301", "Caf\u00e9"),
+        ("  x\n", "x"),
+        ("COVID-19 and HIV-1", "COVID-19 and HIV-1"),
+        ("N/A", "N/A"),
+    ],
+)
+def test_text_is_cleaned(raw: str, clean: str) -> None:
+    assert clean_text(raw) == clean
+
+
+def test_changes_are_counted() -> None:
+    counts: Counter[str] = Counter()
+    for text in ("plain", "\ud83d", "\ud83dx\x00", "Cafe\u0301"):
+        clean_text(text, counts)
+    assert counts == {"surrogate_replaced": 2, "nul_removed": 1, "nfc_normalised": 1}
+
+
+@given(ANY_TEXT)
+def test_clean_text_is_storable_and_stable(text: str) -> None:
+    clean = clean_text(text)
+    clean.encode()
+    assert "\x00" not in clean
+    assert clean_text(clean) == clean
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("<b>Bold</b> &amp; <i>fine</i>", "Bold & fine"),
+        ("one<br>two<br/>three", "one two three"),
+        ("<ul><li>a</li><li>b</li></ul>", "a b"),
+        ("p < 0.05 and x > 3", "p < 0.05 and x > 3"),
+        ("<script>alert(1)</script>safe<style>b{}</style>", "safe"),
+        ("caf&eacute; &#8482;", "café ™"),
+    ],
+)
+def test_html(html: str, text: str) -> None:
+    assert strip_html(html) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "shape", "result", "counted"),
+    [
+        ("tent", "texts", ["tent"], {"scalar_to_list": 1}),
+        (["Nike", "Jordan"], "text", "Nike; Jordan", {"list_joined_to_text": 1}),
+        (["a", 3, None], "texts", ["a", "3"], {"null_in_list_dropped": 1}),
+        ([None, "a"], "texts", ["a"], {"null_in_list_dropped": 1}),
+        ([["a", "b"]], "texts", ["a", "b"], {"nested_list_flattened": 1}),
+        (None, "text", None, {}),
+        ("", "text", None, {}),
+        ([], "texts", None, {}),
+        (["", " "], "texts", None, {}),
+        ({"a": 1}, "text", None, {"object_is_no_text": 1}),
+        (float("nan"), "text", None, {}),
+        (True, "text", "true", {}),
+        ("007", "text", "007", {}),
+        ("12", "integer", 12, {}),
+        ("12.5", "number", 12.5, {}),
+        (3, "number", 3.0, {}),
+        ("$12 - $19", "number", None, {"unparseable_number": 1}),
+        ("1,299.00 - 1,499.00", "number", None, {"unparseable_number": 1}),
+        ("950,041 in Sports", "integer", None, {"unparseable_number": 1}),
+        ("Free", "number", None, {"unparseable_number": 1}),
+        ("1e999", "number", None, {"unparseable_number": 1}),
+        (["#1 in A", "#2 in B"], "integer", None, {"list_is_no_number": 1}),
+    ],
+)
+def test_values_get_their_declared_shape(value: Any, shape: str, result: Any, counted: dict[str, int]) -> None:
+    counts: Counter[str] = Counter()
+    assert coerce(value, FieldSpec(shape=Shape(shape)), counts) == result
+    assert counts == counted
+
+
+@pytest.mark.parametrize("word", ["NA", "None", "NaN", "null", "N/A", "nan"])
+def test_words_that_look_like_missing_survive(word: str) -> None:
+    assert coerce(word, FieldSpec(shape=Shape.TEXT), Counter()) == word
+
+
+JSON_LIKE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | ANY_TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=8,
+)
+
+
+@given(JSON_LIKE, st.sampled_from(list(Shape)))
+def test_no_value_breaks_the_load(value: Any, shape: Shape) -> None:
+    result = coerce(value, FieldSpec(shape=shape), Counter())
+    kinds = {Shape.TEXT: str, Shape.TEXTS: list, Shape.INTEGER: int, Shape.NUMBER: float}
+    assert result is None or isinstance(result, kinds.get(shape, object))
+    json.dumps(result, ensure_ascii=False, allow_nan=False).encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "result", "counted"),
+    [
+        ({"b": " x\x00", "a": [1, None, True]}, {"b": "x", "a": [1, None, True]}, {"nul_removed": 1}),
+        ({"vote": float("nan"), "overall": 5.0}, {"vote": None, "overall": 5.0}, {"not_finite_to_null": 1}),
+        (["first", "", ("a", 2)], ["first", "", ["a", 2]], {}),
+        ({1: "a", "1 ": "b", "c": b"x"}, {"1": "b", "c": None}, {"equal_keys_merged": 1, "object_is_no_json": 1}),
+        (" ", None, {}),
+        ([], None, {}),
+        ({}, None, {}),
+        (float("inf"), None, {"not_finite_to_null": 1}),
+        (0, 0, {}),
+    ],
+)
+def test_json_is_kept_and_its_texts_cleaned(value: Any, result: Any, counted: dict[str, int]) -> None:
+    counts: Counter[str] = Counter()
+    cleaned = coerce(value, FieldSpec(shape=Shape.JSON), counts)
+    assert cleaned == result
+    assert counts == counted
+    if isinstance(value, dict) and len(value) == 2:
+        assert list(cleaned) == list(result)  # type: ignore[arg-type]
+
+
+def test_json_that_contains_itself_ends() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    counts: Counter[str] = Counter()
+    assert coerce(endless, FieldSpec(shape=Shape.JSON), counts) is not None
+    assert counts == {"nested_too_deep": 1}
