@@ -1,0 +1,102 @@
+"""Commands on the catalogue: ``dataset list``, ``show``, ``init`` and ``check``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from skb_pipeline.cli.options import format_option
+from skb_pipeline.cli.printing import aligned, note, print_rows, readable_errors
+
+
+@click.group()
+def dataset() -> None:
+    """Datasets of the catalogue."""
+
+
+@dataset.command("list")
+@format_option
+@readable_errors
+def dataset_list(output: str) -> None:
+    """Names of all datasets, built-in and your own."""
+    from skb_pipeline.datasets.catalogue import spec_files
+
+    rows = [{"name": name, "spec": _shown_path(path)} for name, path in spec_files().items()]
+    print_rows(rows, ["name", "spec"], output)
+
+
+@dataset.command("show")
+@click.argument("name")
+@readable_errors
+def dataset_show(name: str) -> None:
+    """Print a dataset's spec in full, with defaults, as YAML."""
+    import yaml
+
+    from skb_pipeline.datasets.catalogue import get_spec
+
+    spec = get_spec(name).model_dump(mode="json", exclude_none=True)
+    click.echo(yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, width=100), nl=False)
+
+
+@dataset.command("init")
+@click.argument("folder", metavar="PATH", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--name", help="Name of the dataset; default: the folder's name.")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Default: NAME.yaml in the catalogue.")
+@click.option("--force", is_flag=True, help="Replace the file if there is one.")
+@readable_errors
+def dataset_init(folder: Path, name: str | None, output: Path | None, force: bool) -> None:
+    """Look at the tables in a folder (Parquet, CSV, JSONL) and draft a spec of them."""
+    from skb_pipeline.datasets.catalogue import catalogue_folder
+    from skb_pipeline.onboarding.drafting import draft_spec, name_for
+    from skb_pipeline.storage.paths import check_dataset_name
+
+    name = check_dataset_name(name) if name else name_for(folder)
+    output = output or catalogue_folder() / f"{name}.yaml"
+    if output.exists() and not force:
+        raise click.ClickException(f"{output} is there already; --force replaces it")
+    draft = draft_spec(folder, name)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(draft.text, encoding="utf-8")
+    note(f"Wrote {_shown_path(output)}")
+    if draft.doubts:
+        note("Please look at:\n" + "\n".join(f"  - {doubt}" for doubt in draft.doubts))
+    note(f"Next: edit it, then `skb-pipeline dataset check {name}`")
+
+
+@dataset.command("check")
+@click.argument("name")
+@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@readable_errors
+def dataset_check(name: str, output: str) -> None:
+    """Check a dataset before it is loaded: its spec (a name of the catalogue, or a YAML file) and its source.
+
+    Exit code 1 when a load would stop.
+    """
+    from skb_pipeline.datasets.catalogue import get_spec
+    from skb_pipeline.datasets.loading import load_spec
+    from skb_pipeline.datasets.sources import open_source
+    from skb_pipeline.onboarding.inspection import inspect_source
+
+    spec = load_spec(Path(name)) if name.endswith((".yaml", ".yml")) else get_spec(name)
+    found = inspect_source(spec, open_source(spec))
+    if output == "json":
+        click.echo(json.dumps(found.as_dict(), indent=1, ensure_ascii=False))
+    else:
+        for title, rows in found.sections():
+            click.echo(f"{title}\n{aligned(rows, list(rows[0]))}\n")
+        for warning in found.warnings:
+            click.echo(f"Look at: {warning}")
+        for stop in found.stops:
+            click.echo(f"Would stop: {stop}")
+    if found.stops:
+        raise SystemExit(1)
+    note(f"{spec.name}: {found.files} source files ({found.megabytes} MB): a load would go through")
+
+
+def _shown_path(path: Path) -> str:
+    from skb_pipeline.storage.paths import project_root
+
+    root = project_root()
+    return str(path.relative_to(root)) if root and path.is_relative_to(root) else str(path)

@@ -1,0 +1,123 @@
+"""Commands that make artefacts and look after them: ``run``, ``lineage``, ``gc`` and ``ui``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from skb_pipeline.cli.options import ENGINES, dataset_option, format_option
+from skb_pipeline.cli.printing import aligned, note, readable_errors
+from skb_pipeline.cli.tables import print_metrics
+
+if TYPE_CHECKING:
+    from skb_pipeline.orchestration.running import StageOutcome
+
+
+@click.command()
+@dataset_option
+@click.option("--to", metavar="ASSET", help="Stop at this asset, such as skb/store; default: everything.")
+@click.option("--force", is_flag=True, help="Compute although nothing changed.")
+@click.option("--engine", type=ENGINES, help="Who makes the plans; default: as the spec says.")
+@click.option("--questions", type=click.IntRange(min=1), help="Most questions a language model plans; default: all.")
+@format_option
+@readable_errors
+def run(name: str, to: str | None, force: bool, engine: str | None, questions: int | None, output: str) -> None:
+    """Materialise a dataset's assets, reusing what did not change, and print the metric table."""
+    from skb_pipeline.datasets.catalogue import get_spec
+    from skb_pipeline.orchestration.running import RunFailedError, materialise, prepare_home
+
+    get_spec(name)
+    prepare_home()
+    note(f"Materialising {name} …")
+    started = time.monotonic()
+    try:
+        outcomes = materialise(name, to=to, force=force, plans={"engine": engine, "questions": questions})
+    except KeyError as error:
+        raise click.ClickException(str(error.args[0])) from error
+    except RunFailedError as error:
+        note(_stage_table(error.outcomes))
+        if _has_table(error.outcomes):
+            print_metrics(name, split="test", slice_name="all", output=output)
+        raise
+    note(_stage_table(outcomes))
+    if to is not None and to not in {o.asset for o in outcomes}:
+        note(f"{to} was skipped; its page in the UI says why")
+    total = time.monotonic() - started
+    encoded = sum(int(o.metadata.get("texts encoded", 0)) for o in outcomes if not o.reused)
+    if all(o.reused for o in outcomes):
+        note(f"Nothing changed: all {len(outcomes)} artefacts reused, none rewritten, no encoder call. {total:.0f} s")
+    else:
+        made = sum(not o.reused for o in outcomes)
+        note(f"{made} artefacts made, {len(outcomes) - made} reused, {encoded} texts encoded. {total:.0f} s")
+    if _has_table(outcomes):
+        print_metrics(name, split="test", slice_name="all", output=output)
+        note("\nAll numbers and how they were made: `make ui`, or `skb-pipeline ui`, then open http://127.0.0.1:3000")
+
+
+@click.command()
+@dataset_option
+@click.argument("asset", default="evaluation/metrics")
+@readable_errors
+def lineage(name: str, asset: str) -> None:
+    """Print what an artefact was made from, back to the source files."""
+    from skb_pipeline.orchestration.lineage import explain
+    from skb_pipeline.workspace import Workspace
+
+    for line in explain(Workspace().store, name, asset):
+        click.echo(line)
+
+
+@click.command()
+@dataset_option
+@readable_errors
+def gc(name: str) -> None:
+    """Remove artefact versions older than the previous one, leftovers of killed runs, and vectors of encoders that no
+    kept version was made with. Not while a run of the dataset is going on."""
+    from skb_pipeline.storage.vectors import fingerprints_in_use, remove_unused
+    from skb_pipeline.workspace import Workspace
+
+    workspace = Workspace()
+    removed = workspace.store.collect_garbage(name)
+    encoder, cache = workspace.open_encoder(workspace.spec(name))
+    in_use = [encoder.model_fingerprint, *fingerprints_in_use(workspace.store, name)]
+    unused = remove_unused(workspace.caches(name), in_use)
+    merged = cache.merge(at=2)
+    note(f"{len(removed)} old versions and {len(unused)} unused vector caches removed, {merged} cache parts merged")
+
+
+@click.command()
+@click.option("--port", default=3000, show_default=True, type=int)
+@click.option("--host", default="127.0.0.1", show_default=True)
+@readable_errors
+def ui(port: int, host: str) -> None:
+    """Start Dagster's UI and daemon on the same home the command line uses."""
+    import dagster as dg
+
+    from skb_pipeline.orchestration.partitions import register_datasets
+    from skb_pipeline.orchestration.running import close_killed_runs, prepare_home
+    from skb_pipeline.storage.paths import project_root
+
+    prepare_home()
+    with dg.DagsterInstance.get() as instance:
+        register_datasets(instance)
+        close_killed_runs(instance)
+    note(f"Dagster starts on http://{host}:{port} (about half a minute); stop it with Ctrl-C")
+    root = project_root()
+    # The workspace file gives the code location one name for ever, so that switched-on sensors stay on.
+    where = ["-w", str(root / "workspace.yaml")] if root else ["-m", "skb_pipeline.definitions"]
+    os.execv(sys.executable, [sys.executable, "-m", "dagster", "dev", *where, "-h", host, "-p", str(port)])
+
+
+def _has_table(outcomes: Sequence[StageOutcome]) -> bool:
+    return any(o.asset == "evaluation/metrics" for o in outcomes)
+
+
+def _stage_table(outcomes: Sequence[StageOutcome]) -> str:
+    rows = [{"stage": o.asset, "seconds": f"{o.seconds:.1f}", "": "reused" if o.reused else ""} for o in outcomes]
+    rows.append({"stage": "total", "seconds": f"{sum(o.seconds for o in outcomes):.1f}", "": ""})
+    return aligned(rows, ["stage", "seconds", ""])

@@ -1,0 +1,45 @@
+"""Commands for a single question: ``search`` and ``plan``."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from skb_pipeline.cli.options import ENGINES, dataset_option, format_option
+from skb_pipeline.cli.printing import note, print_rows, readable_errors
+
+
+@click.command()
+@dataset_option
+@click.option("--system", default="fused", show_default=True, help="Which one: see `skb-pipeline systems`.")
+@click.option("-k", default=10, show_default=True, type=click.IntRange(1, 1000), help="Number of hits.")
+@click.option("--explain", is_flag=True, help="Also print plan, links and each branch's ranks (to stderr).")
+@click.argument("question")
+@format_option
+@readable_errors
+def search(name: str, system: str, k: int, explain: bool, question: str, output: str) -> None:
+    """Rank the nodes of a dataset for one question."""
+    from skb_pipeline.search import SearchSession
+
+    with SearchSession.open(name) as session:
+        hits = session.search(question, system=system, k=k)
+        if explain:
+            note(json.dumps(session.explain(question), indent=1, ensure_ascii=False))
+            hits = session.with_branch_ranks(question, hits)
+    ranks = [key for key in hits[0] if key.startswith("rank ")] if hits else []
+    print_rows(hits, ["rank", "external_id", "node_type", "name", "score", *ranks], output)
+
+
+@click.command()
+@dataset_option
+@click.option("--engine", type=ENGINES, help="Who makes the plan; default: as the spec says.")
+@click.argument("question")
+@readable_errors
+def plan(name: str, engine: Any, question: str) -> None:
+    """Print a question's plan as JSON: plan, status, dropped, links, cypher, sql, n_cand."""
+    from skb_pipeline.search import SearchSession
+
+    with SearchSession.open(name, engine=engine) as session:
+        click.echo(json.dumps(session.explain(question), indent=1, ensure_ascii=False))

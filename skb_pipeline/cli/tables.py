@@ -1,0 +1,76 @@
+"""Commands that print what an evaluation found: ``metrics`` and ``trace``."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from skb_pipeline.cli.options import dataset_option, format_option
+from skb_pipeline.cli.printing import note, print_rows, readable_errors
+
+
+@click.command()
+@dataset_option
+@click.option("--split", default="test", show_default=True, help="train, val, test or all (json and csv only).")
+@click.option("--slice", "slice_name", default="all", show_default=True, help="A slice, or `every` (json and csv).")
+@format_option
+@readable_errors
+def metrics(name: str, split: str, slice_name: str, output: str) -> None:
+    """Print the metric table of a dataset."""
+    print_metrics(name, split=split, slice_name=slice_name, output=output)
+
+
+@click.command()
+@dataset_option
+@click.argument("query_id")
+@readable_errors
+def trace(name: str, query_id: str) -> None:
+    """Print what became of one evaluated question, as JSON."""
+    from skb_pipeline.evaluation.traces import read_trace
+    from skb_pipeline.workspace import Workspace
+
+    traces = Workspace().store.require(name, "evaluation/traces")
+    try:
+        click.echo(json.dumps(read_trace(traces, query_id), indent=1, ensure_ascii=False))
+    except KeyError as error:
+        raise click.ClickException(str(error.args[0])) from error
+
+
+def print_metrics(name: str, *, split: str, slice_name: str, output: str) -> None:
+    """Print the metrics of a dataset in the format ``output``; as a table also what distinguishes the systems.
+
+    Raises:
+        click.ClickException: there are none of this split and slice.
+    """
+    from skb_pipeline.evaluation.tables import difference_text, text_table
+    from skb_pipeline.storage.duck import connect
+    from skb_pipeline.systems.registry import DEFAULT_SYSTEM
+    from skb_pipeline.workspace import METRICS_FILE, Workspace
+
+    path = Workspace().store.require(name, "evaluation/metrics").file(METRICS_FILE)
+    with connect(path, read_only=True) as con:
+        rows = con.execute("SELECT * FROM metrics").df()
+        differences = con.execute("SELECT * FROM differences").df()
+        missing = con.execute("SELECT system, reason FROM missing").fetchall()
+    for system, reason in missing:
+        note(f"Not in the table: {system}: {reason}")
+    if output == "table":
+        try:
+            click.echo(text_table(rows, split=split, slice=slice_name))
+        except ValueError as error:
+            raise click.ClickException(str(error)) from error
+        if slice_name == "all":
+            systems = rows["system"].unique().tolist()
+            system = DEFAULT_SYSTEM if DEFAULT_SYSTEM in systems else systems[-1]
+            click.echo(difference_text(differences, system=system, split=split))
+            click.echo("Paired differences; * marks an interval without 0.")
+        return
+    if split != "all":
+        rows = rows[rows["split"] == split]
+    if slice_name != "every":
+        rows = rows[rows["slice"] == slice_name]
+    if rows.empty:
+        raise click.ClickException(f"no rows for split {split!r} and slice {slice_name!r}")
+    columns = ["dataset", "system", "split", "slice", "metric", "value", "ci_low", "ci_high", "n_queries"]
+    print_rows(rows[columns].to_dict("records"), columns, output)

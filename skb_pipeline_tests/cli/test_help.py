@@ -1,0 +1,51 @@
+"""Help: every command has one, and none waits for what only a command itself needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from skb_pipeline.cli import cli
+
+
+def commands(command: click.Command, *path: str) -> Iterator[tuple[str, ...]]:
+    yield path
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            yield from commands(below, *path, name)
+
+
+def test_the_commands_there_are() -> None:
+    assert sorted(" ".join(path) for path in commands(cli)) == [
+        "", "dataset", "dataset check", "dataset init", "dataset list", "dataset show", "gc", "guidance", "lineage",
+        "metrics", "neo4j", "neo4j export", "neo4j load", "neo4j remove", "neo4j status", "plan", "prompt", "run",
+        "search", "trace", "ui",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", list(commands(cli)), ids=" ".join)
+def test_every_command_says_what_it_does(path: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(cli, [*path, "--help"])
+    assert shown.exit_code == 0
+    assert shown.output.splitlines()[2].strip()
+
+
+def test_help_imports_nothing_slow() -> None:
+    script = (
+        "import sys; from skb_pipeline.cli import cli; "
+        "cli(['neo4j', 'load', '--help'], standalone_mode=False); "
+        "print(sorted({'torch', 'dagster', 'pandas', 'numpy', 'duckdb', 'pydantic', 'neo4j'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_package_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "skb_pipeline.cli", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("skb-pipeline, version ")
