@@ -63,10 +63,10 @@ def skb_file(spec: DatasetSpec, home: Path) -> Path:
 def anchor_index(con: duckdb.DuckDBPyConnection, spec: DatasetSpec, home: Path) -> AnchorIndex:
     """Names and documents as vectors; minutes on a CPU at first, seconds afterwards."""
     from skb_pipeline.retrieval.encoder import Encoder
-    from skb_pipeline.storage.vectors import VectorCache
+    from skb_pipeline.storage.rows.arrays import ArrayRows
 
     encoder = Encoder(spec.encoder, known_hashes=home / "hashes.json")
-    cache = VectorCache(home / "vectors", encoder.model_fingerprint)
+    cache = ArrayRows(home / "vectors", encoder.model_fingerprint)
     return AnchorIndex.build(con, spec, cache, encoder)
 
 

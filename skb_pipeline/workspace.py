@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from skb_pipeline.planning.engines.opening import ModelReport
     from skb_pipeline.planning.prompts.guidance import Guidance
     from skb_pipeline.retrieval.encoder import Encoder
-    from skb_pipeline.storage.vectors import VectorCache
+    from skb_pipeline.storage.rows.arrays import ArrayRows
 
 SKB_FILE = "skb.duckdb"
 DOCUMENTS_FILE = "documents.parquet"
@@ -69,14 +69,14 @@ class Workspace:
         """The dataset's spec as it stands now."""
         return get_spec(dataset)
 
-    def open_encoder(self, spec: DatasetSpec) -> tuple[Encoder, VectorCache]:
+    def open_encoder(self, spec: DatasetSpec) -> tuple[Encoder, ArrayRows]:
         """The dataset's encoder (no model is loaded yet) and its cache of vectors, one per model and settings."""
         from skb_pipeline.retrieval.encoder import Encoder
-        from skb_pipeline.storage.vectors import VectorCache
+        from skb_pipeline.storage.rows.arrays import ArrayRows
 
         encoder = Encoder(spec.encoder, known_hashes=self.root / "cache" / "model_hashes.json")
         folder = self.cache(spec.name, f"vectors-{stable_hash(encoder.model_fingerprint)[:16]}")
-        return encoder, VectorCache(folder, encoder.model_fingerprint)
+        return encoder, ArrayRows(folder, encoder.model_fingerprint)
 
     def open_graph_branch(self, spec: DatasetSpec) -> GraphBranch:
         """The graph branch on the dataset's current artefacts.

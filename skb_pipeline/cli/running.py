@@ -78,7 +78,7 @@ def lineage(name: str, asset: str) -> None:
 def gc(name: str) -> None:
     """Remove artefact versions older than the previous one, leftovers of killed runs, and vectors of encoders that no
     kept version was made with. Not while a run of the dataset is going on."""
-    from skb_pipeline.storage.vectors import fingerprints_in_use, remove_unused
+    from skb_pipeline.storage.rows.collection import fingerprints_in_use, remove_unused
     from skb_pipeline.workspace import Workspace
 
     workspace = Workspace()

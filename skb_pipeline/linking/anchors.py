@@ -36,7 +36,7 @@ from skb_pipeline.storage.frames import read_frame, write_frame
 
 if TYPE_CHECKING:
     from skb_pipeline.retrieval.encoder import Encoder
-    from skb_pipeline.storage.vectors import VectorCache
+    from skb_pipeline.storage.rows.arrays import ArrayRows
 
 _MANIFEST = "linking.json"
 _CANONICAL = "canonical.npy"
@@ -100,7 +100,7 @@ class AnchorIndex:
         names: VectorTable,
         documents: VectorTable,
         canonical: np.ndarray,
-        cache: VectorCache,
+        cache: ArrayRows,
         encoder: Encoder,
     ) -> None:
         """``cache`` and ``encoder`` give the vectors of texts; they are those the tables were made with."""
@@ -120,7 +120,7 @@ class AnchorIndex:
         return embed_texts(self._cache, self._encoder, texts, "query")[0]
 
     @classmethod
-    def build(cls, con: duckdb.DuckDBPyConnection, spec: DatasetSpec, cache: VectorCache, encoder: Encoder) -> Self:
+    def build(cls, con: duckdb.DuckDBPyConnection, spec: DatasetSpec, cache: ArrayRows, encoder: Encoder) -> Self:
         """Embed all names, aliases and documents; what the cache knows is not encoded again.
 
         Args:
@@ -182,7 +182,7 @@ class AnchorIndex:
         atomic.write_json(folder / _MANIFEST, manifest)
 
     @classmethod
-    def load(cls, folder: Path, cache: VectorCache, encoder: Encoder) -> Self:
+    def load(cls, folder: Path, cache: ArrayRows, encoder: Encoder) -> Self:
         """Open a saved index; vectors are memory-mapped.
 
         Args:
@@ -247,7 +247,7 @@ class AnchorIndex:
 
 
 def _table(
-    rows: pd.DataFrame, texts: Sequence[str], cache: VectorCache, encoder: Encoder, spec: LinkingSpec
+    rows: pd.DataFrame, texts: Sequence[str], cache: ArrayRows, encoder: Encoder, spec: LinkingSpec
 ) -> VectorTable:
     vectors, _ = embed_texts(cache, encoder, texts, "document", keys=rows["node_id"].to_list())
     order = np.argsort(rows["node_type"].to_numpy(dtype=str), kind="stable")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from skb_pipeline.retrieval.encoder import Encoder, Role, batch_positions
-from skb_pipeline.storage.vectors import VectorCache
+from skb_pipeline.storage.rows.arrays import ArrayRows
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def text_key(encoder: Encoder, text: str, role: Role) -> str:
 
 
 def embed_texts(
-    cache: VectorCache,
+    cache: ArrayRows,
     encoder: Encoder,
     texts: Sequence[str],
     role: Role,
@@ -81,7 +81,7 @@ def embed_texts(
         chosen = [todo[i] for batch in batches[start : start + flush_every] for i in batch]
         vectors = encoder.encode([texts[i] for i in chosen], role, [names[i] for i in chosen])
         if keep:
-            cache.append([hashes[i] for i in chosen], vectors)
+            cache.put([hashes[i] for i in chosen], vectors)
         else:
             fresh.update(zip([hashes[i] for i in chosen], vectors, strict=True))
     dimension = next((len(vector) for vector in fresh.values()), cache.dimension or 0)

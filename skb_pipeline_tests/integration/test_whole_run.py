@@ -166,14 +166,14 @@ KILLED = textwrap.dedent("""
 KILLED_ENCODING = textwrap.dedent("""
     import os, signal
     from skb_pipeline.retrieval import embedding
-    from skb_pipeline.storage import vectors
+    from skb_pipeline.storage.rows import arrays
     from skb_pipeline.cli import main
     embedding.embed_texts.__kwdefaults__["flush_every"] = 2
-    append = vectors.VectorCache.append
+    put = arrays.ArrayRows.put
     def killed(self, keys, rows):
-        append(self, keys, rows)
+        put(self, keys, rows)
         os.kill(os.getpid(), signal.SIGKILL)
-    vectors.VectorCache.append = killed
+    arrays.ArrayRows.put = killed
     main()
 """)
 

@@ -18,7 +18,7 @@ from skb_pipeline.retrieval.encoder import Encoder
 from skb_pipeline.skb.ingest import ingest
 from skb_pipeline.storage.artifacts import ManifestMismatchError
 from skb_pipeline.storage.duck import connect
-from skb_pipeline.storage.vectors import VectorCache
+from skb_pipeline.storage.rows.arrays import ArrayRows
 from skb_pipeline_tests.toy import ListSource
 
 NODES = [
@@ -56,7 +56,7 @@ def make_spec(**linking: object) -> DatasetSpec:
 class Made(NamedTuple):
     index: AnchorIndex
     con: duckdb.DuckDBPyConnection
-    cache: VectorCache
+    cache: ArrayRows
     encoder: Encoder
     ids: dict[tuple[str, str], int]
 
@@ -67,7 +67,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     spec = make_spec(name_fields={"gene": ["about"]})
     ingest(spec, ListSource(NODES), folder / "skb.duckdb")
     encoder = Encoder(spec.encoder, folder / "hashes.json")
-    cache = VectorCache(folder / "vectors", encoder.model_fingerprint)
+    cache = ArrayRows(folder / "vectors", encoder.model_fingerprint)
     with connect(folder / "skb.duckdb", read_only=True) as con:
         rows = con.execute("SELECT node_type, external_id, node_id FROM nodes").fetchall()
         index = AnchorIndex.build(con, spec, cache, encoder)

