@@ -1,33 +1,45 @@
-"""One question against a dataset's finished artefacts: hits of any ranking, and why they came out that way."""
+"""One question against a dataset's finished artefacts: hits of any system, and why they came out that way."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
+import numpy as np
 import pandas as pd
 
 from skb_pipeline.datasets.spec import DatasetSpec
-from skb_pipeline.errors import UserError
 from skb_pipeline.planning.engines.base import PlannerEngine, Question
+from skb_pipeline.planning.frames import plans_frame
 from skb_pipeline.planning.settings import Engine
+from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.skb.store import canonical_positions, node_table
+from skb_pipeline.storage.artifacts import Artifact
 from skb_pipeline.storage.duck import connect
+from skb_pipeline.systems.kind import Sources
+from skb_pipeline.systems.kinds.plans import rank_by_plans
+from skb_pipeline.systems.ranked import Questions, Ranked
+from skb_pipeline.systems.registry import DEFAULT_SYSTEM, Registry, load_registry
 from skb_pipeline.text.cleaning import clean_text
-from skb_pipeline.workspace import BM25_FOLDER, DENSE_FOLDER, SKB_FILE, Workspace
+from skb_pipeline.workspace import SKB_FILE, Workspace
 
-SYSTEMS = ("bm25", "dense", "graph", "fused")
+if TYPE_CHECKING:
+    from skb_pipeline.graph.branch import GraphBranch
+    from skb_pipeline.planning.engines.base import PlanRecord
+    from skb_pipeline.plans.plan import Plan
+    from skb_pipeline.retrieval.encoder import Encoder
+    from skb_pipeline.storage.rows.arrays import ArrayRows
 
 
-class UnknownSystemError(UserError, KeyError):
-    """There is no ranking of this name."""
+class SearchSession(Sources):
+    """Ranks with the systems' own indexes and settings; each is opened when first needed, each question ranked once.
 
-
-class SearchSession:
-    """Searches with the rankings' own indexes and settings; each is opened when first needed."""
+    What is found is of one moment: an artefact that is made anew meanwhile is seen by the next session.
+    """
 
     def __init__(
         self,
@@ -35,13 +47,14 @@ class SearchSession:
         spec: DatasetSpec,
         con: duckdb.DuckDBPyConnection,
         planner: PlannerEngine,
+        registry: Registry,
     ) -> None:
-        self.workspace = workspace
-        self.spec = spec
-        self.con = con
-        self._planner = planner
-        self.canonical = canonical_positions(con)
-        self._answers: dict[str, Any] = {}
+        self.workspace, self.con, self.registry = workspace, con, registry
+        self._spec, self._planner = spec, planner
+        self._artifacts: dict[str, Artifact] = {}
+        self._opened: dict[str, Any] = {}
+        self._ranked: dict[tuple[str, tuple[str, ...]], Ranked] = {}
+        self._records: dict[tuple[str, ...], list[PlanRecord]] = {}
 
     @classmethod
     @contextmanager
@@ -53,50 +66,44 @@ class SearchSession:
         Raises:
             ArtifactMissingError: the dataset was never materialised; the message says how to do it.
             EngineSettingsError, ModelSettingsError: the engine cannot be used with the spec and the environment.
+            SystemsError: the declarations of systems are faulty.
         """
         from skb_pipeline.planning.engines.opening import with_engine
 
         workspace = workspace or Workspace()
         spec = with_engine(workspace.spec(dataset), engine)
+        registry = load_registry(workspace.root)
         store = workspace.store.require(spec.name, "skb/store")
         with (
             connect(store.file(SKB_FILE), read_only=True) as con,
             workspace.open_engine(spec, spec.plans.engine, con, typed=True) as (planner, _),
         ):
-            yield cls(workspace, spec, con, planner)
+            yield cls(workspace, spec, con, planner, registry)
 
-    def search(self, question: str, *, system: str = "fused", k: int = 10) -> list[dict[str, Any]]:
+    def search(self, question: str, *, system: str = DEFAULT_SYSTEM, k: int = 10) -> list[dict[str, Any]]:
         """The ``k`` best nodes: ``rank`` (from 1), ``external_id``, ``node_type``, ``name``, ``score``.
 
         Raises:
-            UnknownSystemError: ``system`` is not one of :data:`SYSTEMS`.
+            UnknownSystemError: there is no such system; the message lists those there are.
         """
-        ranking = self.ranking(clean_text(question), system)
+        ranking = self.ranked(system, question).ranking
         hits = ranking[ranking["rank"] <= k]
-        nodes = self._nodes.loc[hits["node_id"]]
+        nodes = self.nodes.loc[hits["node_id"]]
         return [
             {"rank": int(rank), **node, "score": float(score)}
             for rank, node, score in zip(hits["rank"], nodes.to_dict("records"), hits["score"], strict=True)
         ]
 
-    def ranking(self, question: str, system: str) -> pd.DataFrame:
-        """A system's ranking of one cleaned question, which has the query id ``q``.
+    def ranked(self, system: str, question: str) -> Ranked:
+        """What a system makes of one question, which has the query id ``q``.
 
         Raises:
-            UnknownSystemError: ``system`` is not one of :data:`SYSTEMS`.
+            UnknownSystemError: there is no such system.
         """
-        from skb_pipeline.retrieval.ranking import rank_hits
-
-        if system == "fused":
-            return self._fused(question)
-        branches = {"bm25": self._bm25, "dense": self._dense, "graph": self._graph}
-        if system not in branches:
-            raise UnknownSystemError(f"unknown system {system!r}; there are: {', '.join(SYSTEMS)}")
-        depth = self.spec.retrieval.depth
-        return rank_hits(branches[system](question), canonical=self.canonical, depth=depth, query_order=["q"])
+        return self.component(system, Questions(["q"], [clean_text(question)], keep=False))
 
     def explain(self, question: str) -> dict[str, Any]:
-        """How the graph branch understands a question.
+        """How a question is planned, and what executing the plan gave.
 
         Returns:
             Plain JSON values: ``engine``, ``plan`` (None for a text search), ``status``, ``cause`` (how planning
@@ -104,101 +111,124 @@ class SearchSession:
             ``raw_output``; ``links`` (per anchor, nodes with cosines), ``outcome``, ``route``, ``n_cand``,
             ``fallback``, ``sql`` and ``cypher`` (the latter marked as not run against a server).
         """
-        from skb_pipeline.graph.branch import links_of
-        from skb_pipeline.graph.neo4j.cypher import compile_cypher
-        from skb_pipeline.graph.sql import compile_sql
-
-        planned, answer = self._answer(clean_text(question))
-        plan, result = planned.validated.plan, answer.result
-        has_hops = plan is not None and len(plan.hops) > 0
-        costs = {var: len(ids) for var, (ids, _) in answer.bindings.items()}
-        reply = {"model": planned.model, "attempts": planned.attempts, "raw_output": planned.raw_output}
+        questions = Questions(["q"], [clean_text(question)], keep=False)
+        outcomes = rank_by_plans(self._branch, self.plans(questions), self, questions).outcomes
+        assert outcomes is not None
+        outcome = outcomes.iloc[0]
+        (record,) = self._planned(questions)
+        links = json.loads(outcome["links"])
         return {
-            "engine": planned.engine,
-            "plan": None if plan is None else plan.model_dump(mode="json", by_alias=True),
-            "status": planned.validated.status.value,
-            "cause": planned.cause.value,
-            "dropped": [d.model_dump() for d in planned.validated.dropped],
-            "risk_level": planned.risk_level.value,
-            "explanation": list(planned.explanation),
-            **(reply if planned.attempts else {}),
-            "links": links_of(answer.bindings, self._nodes),
-            "outcome": "no_plan" if result is None else result.outcome.value,
-            "route": "text" if result is None else result.route,
-            "n_cand": 0 if result is None else result.n_cand,
-            "fallback": answer.fallback,
-            "cypher": compile_cypher(plan, self._schema, costs, header=True).text if plan and has_hops else None,
-            "sql": compile_sql(plan, self._schema).text if plan and has_hops else None,
+            **_told_of_plan(record),
+            "links": links,
+            **{name: outcome[name] for name in ("outcome", "route")},
+            "n_cand": int(outcome["n_cand"]),
+            "fallback": bool(outcome["fallback"]),
+            **self._as_text(record.validated.plan, links),
         }
 
     def with_branch_ranks(self, question: str, hits: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """``hits`` with a column ``rank NAME`` per branch: its rank of the node, empty where it is not listed."""
-        question = clean_text(question)
+        """``hits`` with a column ``rank NAME`` for each system of the dataset that is made of no others: its rank of
+        the node, empty where it is not listed."""
         key = ["external_id", "node_type"]
-        for system in ("bm25", "dense", "graph"):
-            ranking = self.ranking(question, system)
-            nodes = self._nodes.loc[ranking["node_id"], key]
+        for name in self.registry.wanted(self.spec):
+            if self.registry[name].components:
+                continue
+            ranking = self.ranked(name, question).ranking
+            nodes = self.nodes.loc[ranking["node_id"], key]
             ranks = dict(zip(nodes.itertuples(index=False, name=None), ranking["rank"].tolist(), strict=True))
-            hits = [{**hit, f"rank {system}": ranks.get((hit["external_id"], hit["node_type"]), "")} for hit in hits]
+            hits = [{**hit, f"rank {name}": ranks.get((hit["external_id"], hit["node_type"]), "")} for hit in hits]
         return hits
 
+    @property
+    def spec(self) -> DatasetSpec:
+        """See ``Sources``."""
+        return self._spec
+
     @cached_property
-    def _nodes(self) -> pd.DataFrame:
+    def canonical(self) -> np.ndarray:
+        """See ``Sources``."""
+        return canonical_positions(self.con)
+
+    @cached_property
+    def nodes(self) -> pd.DataFrame:
+        """See ``Sources``."""
         return node_table(self.con)
 
-    @cached_property
-    def _schema(self) -> Any:
-        from skb_pipeline.plans.schema import GraphSchema
+    def artifact(self, key: str) -> Artifact:
+        """See ``Sources``.
 
-        return GraphSchema.from_spec(self.spec)
+        Raises:
+            ArtifactMissingError, ManifestMismatchError: it is not there, or does not fit what it is made of.
+        """
+        if key not in self._artifacts:
+            self._artifacts[key] = self.workspace.store.require_fitting(self.spec.name, key)
+        return self._artifacts[key]
 
     @cached_property
-    def _branch(self) -> Any:
+    def _encoder(self) -> tuple[Encoder, ArrayRows]:
+        return self.workspace.open_encoder(self.spec)
+
+    def encoder(self) -> tuple[Encoder, ArrayRows]:
+        """See ``Sources``."""
+        return self._encoder
+
+    @cached_property
+    def _branch(self) -> GraphBranch:
         return self.workspace.open_graph_branch(self.spec)
 
-    def _answer(self, question: str) -> Any:
-        """(record of the plan, what the graph branch made of it)."""
-        if question not in self._answers:
-            (planned,) = self._planner.plan([Question("q", question)])
-            self._answers[question] = planned, self._branch.answer([question], [planned.validated])[0]
-        return self._answers[question]
+    def graph_branch(self) -> GraphBranch:
+        """See ``Sources``."""
+        return self._branch
 
-    def _graph(self, question: str) -> Any:
-        from skb_pipeline.graph.branch import branch_hits
+    def plans(self, questions: Questions) -> pd.DataFrame:
+        """See ``Sources``: made now."""
+        return plans_frame(self._planned(questions))
 
-        return branch_hits([self._answer(question)[1]])
+    def component(self, name: str, questions: Questions) -> Ranked:
+        """See ``Sources``: ranked now."""
+        system = self.registry[name]
+        key = (name, tuple(questions.texts))
+        if key not in self._ranked:
+            if name not in self._opened:
+                self._opened[name] = system.open(self)
+            self._ranked[key] = system.rank(self._opened[name], self, questions)
+        return self._ranked[key]
 
-    def _bm25(self, question: str) -> Any:
-        from skb_pipeline.retrieval.lexical import BM25Index
+    def progress(self, text: str) -> None:
+        """See ``Sources``: one question takes no telling."""
 
-        artifact = self.workspace.store.require_fitting(self.spec.name, "index/bm25")
-        index = BM25Index.load(artifact.file(BM25_FOLDER), self.spec.lexical)
-        return index.search([question], self.spec.retrieval.depth, canonical=self.canonical)
+    def _planned(self, questions: Questions) -> list[PlanRecord]:
+        key = tuple(questions.texts)
+        if key not in self._records:
+            asked = [Question(q, text) for q, text in zip(questions.ids, questions.texts, strict=True)]
+            self._records[key] = list(self._planner.plan(asked))
+        return self._records[key]
 
-    def _dense(self, question: str) -> Any:
-        from skb_pipeline.retrieval.dense import DenseIndex
-        from skb_pipeline.retrieval.embedding import embed_texts
+    def _as_text(self, plan: Plan | None, links: dict[str, Any]) -> dict[str, str | None]:
+        """The plan as queries of the two engines that take text."""
+        from skb_pipeline.graph.neo4j.cypher import compile_cypher
+        from skb_pipeline.graph.sql import compile_sql
 
-        encoder, cache = self.workspace.open_encoder(self.spec)
-        artifact = self.workspace.store.require_fitting(self.spec.name, "index/dense")
-        index = DenseIndex.load(artifact.file(DENSE_FOLDER), encoder.fingerprint())
-        # What people type is not kept.
-        vectors, _ = embed_texts(cache, encoder, [question], "query", keep=False)
-        return index.search(vectors, self.spec.retrieval.depth, canonical=self.canonical)
+        if plan is None or not plan.hops:
+            return {"cypher": None, "sql": None}
+        schema = GraphSchema.from_spec(self.spec)
+        costs = {var: len(nodes) for var, nodes in links.items()}
+        return {
+            "cypher": compile_cypher(plan, schema, costs, header=True).text,
+            "sql": compile_sql(plan, schema).text,
+        }
 
-    def _fused(self, question: str) -> pd.DataFrame:
-        from skb_pipeline.fusion.rrf import static_rrf
 
-        graph = self.ranking(question, "graph")
-        if self._answer(question)[1].fallback:
-            graph = graph.iloc[:0]
-        fusion = self.spec.fusion
-        return static_rrf(
-            graph,
-            self.ranking(question, fusion.text),
-            weight=fusion.weight,
-            k=fusion.k,
-            canonical=self.canonical,
-            depth=fusion.depth,
-            query_order=["q"],
-        )[0]
+def _told_of_plan(record: PlanRecord) -> dict[str, Any]:
+    plan = record.validated.plan
+    reply = {"model": record.model, "attempts": record.attempts, "raw_output": record.raw_output}
+    return {
+        "engine": record.engine,
+        "plan": None if plan is None else plan.model_dump(mode="json", by_alias=True),
+        "status": record.validated.status.value,
+        "cause": record.cause.value,
+        "dropped": [d.model_dump() for d in record.validated.dropped],
+        "risk_level": record.risk_level.value,
+        "explanation": list(record.explanation),
+        **(reply if record.attempts else {}),
+    }

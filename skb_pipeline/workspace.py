@@ -26,19 +26,12 @@ if TYPE_CHECKING:
     from skb_pipeline.storage.rows.arrays import ArrayRows
 
 SKB_FILE = "skb.duckdb"
-DOCUMENTS_FILE = "documents.parquet"
-QUERIES_FILE = "queries.parquet"
 BM25_FOLDER = "bm25"
 DENSE_FOLDER = "dense"
 ANCHORS_FOLDER = "anchors"
 CSR_FOLDER = "csr"
 GUIDANCE_FILE = "guidance.json"
-PLANS_FILE = "plans.parquet"
-OUTCOMES_FILE = "outcomes.parquet"
 PLAN_QUALITY_FILE = "plan_quality.duckdb"
-TRACES_FILE = "traces.parquet"
-RANKING_FILE = "ranking.parquet"
-QUERY_METRICS_FILE = "query_metrics.parquet"
 METRICS_FILE = "metrics.duckdb"
 
 
@@ -91,12 +84,10 @@ class Workspace:
         from skb_pipeline.linking.anchors import AnchorIndex
         from skb_pipeline.plans.schema import GraphSchema
 
-        store = self.store.require(spec.name, "skb/store")
-        graph = CsrGraph.load(self.store.require_fitting(spec.name, "graph/csr").file(CSR_FOLDER), data=skb_of(store))
+        made = self.store.fitting(spec.name, ["skb/store", "graph/csr", "graph/anchors"])
+        graph = CsrGraph.load(made["graph/csr"].file(CSR_FOLDER), data=skb_of(made["skb/store"]))
         encoder, cache = self.open_encoder(spec)
-        anchors = AnchorIndex.load(
-            self.store.require_fitting(spec.name, "graph/anchors").file(ANCHORS_FOLDER), cache, encoder
-        )
+        anchors = AnchorIndex.load(made["graph/anchors"].file(ANCHORS_FOLDER), cache, encoder)
         executor = MemoryExecutor(graph, GraphSchema.from_spec(spec))
         return GraphBranch(executor, anchors, candidate_types=spec.candidate_types, depth=spec.retrieval.depth)
 

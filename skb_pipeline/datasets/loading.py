@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,29 +39,50 @@ def load_spec(path: Path) -> DatasetSpec:
     Raises:
         SpecError: the file is absent, not YAML, or not a valid spec.
     """
+    data, lines = read_yaml(path)
+    if not isinstance(data, dict):
+        raise SpecError(f"{path}:1: a spec is a mapping of keys to values")
+    with faults_by_line(path, lines):
+        return DatasetSpec.model_validate(data)
+
+
+def read_yaml(path: Path) -> tuple[Any, dict[Location, int]]:
+    """A YAML file of plain values, and the line (from 1) of every key and list item by its path.
+
+    Raises:
+        SpecError: the file is absent or not YAML, or a key is given twice.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: cannot be read: {error}") from error
     try:
         data = yaml.load(text, Loader=_LineLoader)
-        lines = _key_lines(yaml.compose(text, Loader=yaml.SafeLoader))
+        return data, _key_lines(yaml.compose(text, Loader=yaml.SafeLoader))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}" if mark is not None else ""
         raise SpecError(f"{path}{where}: {getattr(error, 'problem', None) or error}") from error
-    if not isinstance(data, dict):
-        raise SpecError(f"{path}:1: a spec is a mapping of keys to values")
+
+
+@contextmanager
+def faults_by_line(path: Path, lines: dict[Location, int], below: Location = ()) -> Iterator[None]:
+    """Turn a ``ValidationError`` of what stands in a file into a ``SpecError`` with a line per fault.
+
+    Args:
+        path: the file.
+        lines: of :func:`read_yaml`.
+        below: path of the key that holds what is validated.
+    """
     try:
-        spec = DatasetSpec.model_validate(data)
+        yield
     except ValidationError as error:
-        faults = [_describe(path, lines, fault) for fault in error.errors()]
+        faults = [_describe(path, lines, fault, below) for fault in error.errors()]
         raise SpecError("\n".join(faults)) from error
-    return spec
 
 
-def _describe(path: Path, lines: dict[Location, int], fault: Any) -> str:
-    location: Location = tuple(fault["loc"])
+def _describe(path: Path, lines: dict[Location, int], fault: Any, below: Location) -> str:
+    location: Location = (*below, *fault["loc"])
     known = location
     while known and known not in lines:
         known = known[:-1]

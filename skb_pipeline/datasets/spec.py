@@ -13,7 +13,6 @@ from pydantic import Field, field_validator, model_validator
 
 from skb_pipeline.datasets.stark_names import format_faults
 from skb_pipeline.evaluation.settings import EvaluationSpec
-from skb_pipeline.fusion.settings import FusionSpec
 from skb_pipeline.linking.settings import LinkingSpec
 from skb_pipeline.planning.settings import PlannerSpec, PlansSpec
 from skb_pipeline.plans.schema import Triple
@@ -115,8 +114,20 @@ class DatasetSpec(Section):
     planner: PlannerSpec = PlannerSpec()
     plans: PlansSpec = PlansSpec()
     linking: LinkingSpec = LinkingSpec()
-    fusion: FusionSpec = FusionSpec()
     evaluation: EvaluationSpec = EvaluationSpec()
+    systems: list[str] = Field(default_factory=list)
+    """Systems that are made for this dataset, with those they are made of; empty means all that need no download, no
+    server and no training (see ``docs/add-a-system.md``)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fusion_moved(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and "fusion" in value:
+            raise ValueError(
+                "the section fusion is gone: what is done with a dataset stands in systems.yaml of the home folder, "
+                "such as `fused: {kind: rrf, of: [graph, dense], weight: 0.5, k: 60}` (docs/add-a-system.md)"
+            )
+        return value
 
     @field_validator("name")
     @classmethod
@@ -200,7 +211,7 @@ class DatasetSpec(Section):
 
         ``documents`` also holds ``stark_compat`` where it changes their text.
         """
-        dumped = self.model_dump(mode="json")
-        if self.documents.format != "labelled":
+        dumped = self.model_dump(mode="json", include=set(names))
+        if "documents" in names and self.documents.format != "labelled":
             dumped["documents"]["stark_compat"] = self.stark_compat
         return {name: dumped[name] for name in names}

@@ -13,8 +13,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
+from skb_pipeline.storage.frames import Column, Frame
+
+VERSION = "3"
 METRICS = ("hit@1", "hit@5", "recall@20", "mrr")
+QUERY_METRICS = Frame(
+    name="QueryMetrics",
+    description="The four metrics of every query of one system.",
+    file="query_metrics.parquet",
+    key=("query_id",),
+    columns={
+        "query_id": Column(pa.string(), filled=True, unique=True),
+        "split": Column(pa.string(), filled=True),
+        **{metric: Column(pa.float64(), filled=True, least=0, most=1) for metric in METRICS},
+        "n_answers": Column(pa.int64(), filled=True),
+        "n_hits_listed": Column(pa.int64(), filled=True),
+    },
+)
 
 CONTRACT = (
     "Metrics are computed from ranked id lists, one list per query. "

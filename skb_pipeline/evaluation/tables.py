@@ -10,36 +10,50 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from skb_pipeline.evaluation.bootstrap import METHOD, mean_intervals, paired_differences
 from skb_pipeline.evaluation.metrics import CONTRACT, METRICS, FloatArray, distinct_answers, unique_query_ids
 from skb_pipeline.evaluation.slices import BoolArray, slice_masks
 from skb_pipeline.storage import atomic, duck
+from skb_pipeline.storage.frames import Column, Frame
 
-METRIC_TYPES = {
-    "dataset": "VARCHAR",
-    "system": "VARCHAR",
-    "split": "VARCHAR",
-    "slice": "VARCHAR",
-    "metric": "VARCHAR",
-    "value": "DOUBLE",
-    "ci_low": "DOUBLE",
-    "ci_high": "DOUBLE",
-    "n_queries": "BIGINT",
-}
-DIFFERENCE_TYPES = {
-    "dataset": "VARCHAR",
-    "system": "VARCHAR",
-    "other": "VARCHAR",
-    "split": "VARCHAR",
-    "slice": "VARCHAR",
-    "metric": "VARCHAR",
-    "difference": "DOUBLE",
-    "ci_low": "DOUBLE",
-    "ci_high": "DOUBLE",
-    "p_value": "DOUBLE",
-    "n_queries": "BIGINT",
-}
+VERSION = "4"
+
+
+METRIC_ROWS = Frame(
+    name="Metrics",
+    description="Means with 95 % bootstrap intervals by system, split, slice and metric.",
+    file="metrics.duckdb",
+    key=("dataset", "system", "split", "slice", "metric"),
+    columns={
+        **{name: Column(pa.string(), filled=True) for name in ("dataset", "system", "split", "slice", "metric")},
+        **{name: Column(pa.float64(), filled=True, least=0, most=1) for name in ("value", "ci_low", "ci_high")},
+        "n_queries": Column(pa.int64(), filled=True, least=1),
+    },
+)
+"""Kept as a table of a DuckDB file, beside ``differences`` and ``missing``."""
+DIFFERENCE_ROWS = Frame(
+    name="Differences",
+    description="Paired differences between two systems with 95 % intervals.",
+    file="metrics.duckdb",
+    key=("dataset", "system", "other", "split", "slice", "metric"),
+    columns={
+        **{
+            name: Column(pa.string(), filled=True)
+            for name in ("dataset", "system", "other", "split", "slice", "metric")
+        },
+        **{name: Column(pa.float64(), filled=True) for name in ("difference", "ci_low", "ci_high", "p_value")},
+        "n_queries": Column(pa.int64(), filled=True, least=1),
+    },
+)
+MISSING_ROWS = Frame(
+    name="Missing",
+    description="Declared systems that have no row in the table, and why.",
+    file="metrics.duckdb",
+    key=("dataset", "system"),
+    columns={name: Column(pa.string(), filled=True) for name in ("dataset", "system", "reason")},
+)
 
 
 class CoverageError(ValueError):
@@ -70,7 +84,7 @@ def metric_table(
         samples, seed: of the bootstrap.
 
     Returns:
-        The columns of METRIC_TYPES, one row per split, slice, system and metric. Rows are ordered by split name,
+        The columns of METRIC_ROWS, one row per split, slice, system and metric. Rows are ordered by split name,
         slice, system and metric, the last three in the order of slice_masks, ``per_system`` and METRICS.
 
     Raises:
@@ -83,7 +97,7 @@ def metric_table(
         for system, estimate in zip(part.values, estimates, strict=True):
             numbers = zip(METRICS, estimate.value, estimate.low, estimate.high, strict=True)
             rows += [(dataset, system, part.split, part.slice, *number, len(part.query_ids)) for number in numbers]
-    return pd.DataFrame(rows, columns=list(METRIC_TYPES))
+    return pd.DataFrame(rows, columns=METRIC_ROWS.names)
 
 
 def difference_table(
@@ -104,7 +118,7 @@ def difference_table(
         slices: slice names to report; one that is empty in a split has no rows there.
 
     Returns:
-        The columns of DIFFERENCE_TYPES, ordered by split name, slice, pair and metric. p values are not corrected
+        The columns of DIFFERENCE_ROWS, ordered by split name, slice, pair and metric. p values are not corrected
         for the number of comparisons.
 
     Raises:
@@ -122,7 +136,7 @@ def difference_table(
             rows += [
                 (dataset, system, other, part.split, part.slice, *number, len(part.query_ids)) for number in numbers
             ]
-    return pd.DataFrame(rows, columns=list(DIFFERENCE_TYPES))
+    return pd.DataFrame(rows, columns=DIFFERENCE_ROWS.names)
 
 
 def markdown_table(
@@ -194,27 +208,37 @@ def markdown_rows(frame: pd.DataFrame, most: int = 50) -> str:
     return "\n".join([*lines, *more])
 
 
-def write_duckdb(path: Path, metrics_df: pd.DataFrame, differences_df: pd.DataFrame) -> None:
-    """Write the tables ``metrics`` and ``differences`` into a fresh DuckDB file that replaces ``path`` in one step.
+def missing_table(dataset: str, missing: Mapping[str, str]) -> pd.DataFrame:
+    """Rows of MISSING_ROWS from system -> reason."""
+    return pd.DataFrame([(dataset, *item) for item in missing.items()], columns=MISSING_ROWS.names, dtype=object)
 
-    The columns of METRIC_TYPES and DIFFERENCE_TYPES get those types, so that an empty table has them too; further
-    columns (provenance) follow with the types DuckDB finds for them.
+
+def write_duckdb(
+    path: Path, metrics_df: pd.DataFrame, differences_df: pd.DataFrame, missing: pd.DataFrame | None = None
+) -> None:
+    """Write the tables ``metrics``, ``differences`` and ``missing`` into a fresh DuckDB file that replaces ``path`` in
+    one step.
+
+    Declared columns get their types, so that an empty table has them too; further columns (provenance) follow with the
+    types DuckDB finds for them.
 
     Raises:
         KeyError: a column is missing.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.parent / atomic.scratch_name()
+    tables = (
+        ("metrics", metrics_df, METRIC_ROWS),
+        ("differences", differences_df, DIFFERENCE_ROWS),
+        ("missing", missing_table("", {}) if missing is None else missing, MISSING_ROWS),
+    )
     try:
         with duck.connect(scratch) as con:
-            for name, frame, types in (
-                ("metrics", metrics_df, METRIC_TYPES),
-                ("differences", differences_df, DIFFERENCE_TYPES),
-            ):
-                missing = [column for column in types if column not in frame.columns]
-                if missing:
-                    raise KeyError(f"table {name} has no column {', '.join(missing)}")
-                casts = ", ".join(f'"{column}"::{kind} AS "{column}"' for column, kind in types.items())
+            for name, frame, declared in tables:
+                lacking = [column for column in declared.names if column not in frame.columns]
+                if lacking:
+                    raise KeyError(f"table {name} has no column {', '.join(lacking)}")
+                casts = ", ".join(f'"{f.name}"::{_SQL_TYPES[f.type]} AS "{f.name}"' for f in declared.schema)
                 con.register("frame", frame)
                 con.execute(f"CREATE TABLE {name} AS SELECT * REPLACE ({casts}) FROM frame")
         atomic.fsync_one(scratch)
@@ -222,6 +246,9 @@ def write_duckdb(path: Path, metrics_df: pd.DataFrame, differences_df: pd.DataFr
         atomic.fsync_one(path.parent)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+_SQL_TYPES = {pa.string(): "VARCHAR", pa.float64(): "DOUBLE", pa.int64(): "BIGINT"}
 
 
 def _parts(

@@ -3,110 +3,131 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from fractions import Fraction
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from skb_pipeline.fusion.settings import FusionSpec
+from skb_pipeline.storage.artifacts import Artifact
+from skb_pipeline.storage.frames import Column, Frame
 
-TRACES_SCHEMA = pa.schema(
-    [
-        ("query_id", pa.string()),
-        ("query", pa.string()),
-        ("split", pa.string()),
-        ("engine", pa.string()),
-        ("cause", pa.string()),
-        ("status", pa.string()),
-        ("risk_level", pa.string()),
-        ("outcome", pa.string()),
-        ("n_cand", pa.int64()),
-        ("bucket", pa.string()),
-        ("plan", pa.string()),
-        ("dropped", pa.string()),
-        ("links", pa.string()),
-        ("answers", pa.string()),
-        ("first", pa.string()),
-    ]
+VERSION = "4"
+TRACES = Frame(
+    name="Traces",
+    description="For each question, how it was understood and where each system put each answer.",
+    file="traces.parquet",
+    key=("query_id",),
+    columns={
+        "query_id": Column(pa.string(), filled=True),
+        "query": Column(pa.string(), filled=True),
+        "split": Column(pa.string(), filled=True),
+        "engine": Column(pa.string()),
+        "cause": Column(pa.string()),
+        "status": Column(pa.string()),
+        "risk_level": Column(pa.string()),
+        "outcome": Column(pa.string()),
+        "n_cand": Column(pa.int64()),
+        "bucket": Column(pa.string()),
+        "plan": Column(pa.string()),
+        "dropped": Column(pa.string()),
+        "links": Column(pa.string()),
+        "answers": Column(pa.string(), filled=True),
+        "first": Column(pa.string(), filled=True),
+    },
 )
 """``plan``, ``dropped``, ``links``, ``answers`` and ``first`` are JSON texts."""
 
 
-def build_traces(
-    queries: pd.DataFrame,
-    outcomes: pd.DataFrame,
-    rankings: Mapping[str, pd.DataFrame],
-    nodes: pd.DataFrame,
-    fusion: FusionSpec,
-    *,
-    fused_graph: pd.DataFrame,
-) -> pd.DataFrame:
-    """One row of ``TRACES_SCHEMA`` per query.
+@dataclass(frozen=True)
+class Traced:
+    """One system as a trace tells it.
+
+    Attributes:
+        ranking: rows of ``RANKING``.
+        in_fusion: those of its hits that take part where it is a part of another system.
+        outcomes: rows of ``graph.branch.OUTCOMES``, of a system that executes plans.
+        parts: systems whose ranks make its score.
+        terms: what each of these contributes to the score of a node, from the node's rank in each (None where it is
+            not listed or takes no part).
+    """
+
+    ranking: pd.DataFrame
+    in_fusion: pd.DataFrame
+    outcomes: pd.DataFrame | None = None
+    parts: Sequence[str] = ()
+    terms: Callable[[Mapping[str, int | None]], Mapping[str, float] | None] = lambda ranks: None
+
+
+def build_traces(queries: pd.DataFrame, systems: Mapping[str, Traced], nodes: pd.DataFrame) -> pd.DataFrame:
+    """One row of ``TRACES`` per query.
 
     Args:
         queries: ``query_id, query, split, answer_ids``.
-        outcomes: per query ``engine, cause, status, risk_level, outcome, n_cand, bucket, plan, dropped, links`` (JSON
-            texts where the schema says so).
-        rankings: system -> ranking; ``fused`` may be among them.
+        systems: by name, in the order they are told; the parts of one are among them.
         nodes: index ``node_id``, columns ``external_id, node_type, name``.
-        fusion: weight, constant and text branch of the fused ranking, for each branch's term in its score.
-        fused_graph: the graph hits that took part in the fusion (``query_id, node_id, rank``); the fallback of a
-            question without a plan does not.
 
     Returns:
-        Frame in the order of ``queries``. Each answer has its ``ranks`` by system (None: not listed) and its
-        ``fusion`` terms, which add up to the fused score. ``first`` holds each system's first hit.
+        Frame in the order of ``queries``. What is told of the plan is that of the first system with outcomes, and null
+        without one. Each answer has its ``ranks`` by system (None: not listed) and, for systems that are made of
+        others, ``terms``, which add up to the score. ``first`` holds each system's first hit.
     """
     answers = queries[["query_id", "answer_ids"]].explode("answer_ids").dropna()
     answers = answers.rename(columns={"answer_ids": "node_id"}).astype({"node_id": "int64"})
-    for system, ranking in rankings.items():
-        ranks = ranking[["query_id", "node_id", "rank"]].rename(columns={"rank": system})
-        answers = answers.merge(ranks, how="left", on=["query_id", "node_id"])
-    terms = fused_graph[["query_id", "node_id", "rank"]].rename(columns={"rank": "graph rank in fusion"})
-    answers = answers.merge(terms, how="left", on=["query_id", "node_id"])
+    for system, traced in systems.items():
+        for column, frame in ((system, traced.ranking), (_in_fusion(system), traced.in_fusion)):
+            ranks = frame[["query_id", "node_id", "rank"]].rename(columns={"rank": column})
+            answers = answers.merge(ranks, how="left", on=["query_id", "node_id"])
     by_query: dict[str, list[dict[str, Any]]] = {}
     for row in answers.to_dict("records"):
-        by_query.setdefault(str(row["query_id"]), []).append(_answer(row, list(rankings), nodes, fusion))
+        by_query.setdefault(str(row["query_id"]), []).append(_answer(row, systems, nodes))
     first = {
-        system: ranking[ranking["rank"] == 1].set_index("query_id")["node_id"].to_dict()
-        for system, ranking in rankings.items()
+        system: traced.ranking[traced.ranking["rank"] == 1].set_index("query_id")["node_id"].to_dict()
+        for system, traced in systems.items()
     }
-    by_outcome = outcomes.set_index("query_id")
+    outcomes = next((t.outcomes for t in systems.values() if t.outcomes is not None), None)
+    by_outcome = {} if outcomes is None else outcomes.set_index("query_id").to_dict("index")
     rows = []
     for query in queries.itertuples(index=False):
-        outcome = by_outcome.loc[query.query_id]
+        outcome = by_outcome.get(query.query_id, {})
         heads = {s: _node(nodes, heads[query.query_id]) for s, heads in first.items() if query.query_id in heads}
         rows.append(
             {
                 "query_id": query.query_id,
                 "query": query.query,
                 "split": query.split,
-                **{name: outcome[name] for name in TRACES_SCHEMA.names[3:13]},
+                **{name: outcome.get(name) for name in _OF_PLAN},
                 "answers": json.dumps(by_query.get(query.query_id, []), ensure_ascii=False),
                 "first": json.dumps(heads, ensure_ascii=False),
             }
         )
-    return pd.DataFrame(rows, columns=TRACES_SCHEMA.names)
+    return pd.DataFrame(rows, columns=TRACES.names).astype({"n_cand": "Int64"})
 
 
-def _answer(row: Mapping[str, Any], systems: list[str], nodes: pd.DataFrame, fusion: FusionSpec) -> dict[str, Any]:
-    ranks = {system: None if pd.isna(row[system]) else int(row[system]) for system in systems}
-    told: dict[str, Any] = {**_node(nodes, row["node_id"]), "ranks": ranks}
-    if "fused" in systems:
-        weight = Fraction(repr(fusion.weight))
-        told["fusion"] = {
-            "graph": _term(weight, fusion.k, row["graph rank in fusion"]),
-            fusion.text: _term(1 - weight, fusion.k, row[fusion.text]),
-        }
+_OF_PLAN = TRACES.names[3:13]
+
+
+def _in_fusion(system: str) -> str:
+    return f"{system} in fusion"
+
+
+def _answer(row: Mapping[str, Any], systems: Mapping[str, Traced], nodes: pd.DataFrame) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        **_node(nodes, row["node_id"]),
+        "ranks": {system: _rank(row[system]) for system in systems},
+    }
+    terms = {}
+    for system, traced in systems.items():
+        if traced.parts:
+            terms[system] = traced.terms({part: _rank(row[_in_fusion(part)]) for part in traced.parts})
+    if terms:
+        told["terms"] = {system: dict(own) for system, own in terms.items() if own is not None}
     return told
 
 
-def _term(weight: Fraction, k: int, rank: Any) -> float:
-    return 0.0 if pd.isna(rank) else float(weight / (k + int(rank)))
+def _rank(value: Any) -> int | None:
+    return None if pd.isna(value) else int(value)
 
 
 def _node(nodes: pd.DataFrame, node_id: int) -> dict[str, str]:
@@ -116,17 +137,19 @@ def _node(nodes: pd.DataFrame, node_id: int) -> dict[str, str]:
     return {"external_id": node["external_id"], "node_type": node["node_type"], "name": node["name"]}
 
 
-def read_trace(path: Path, query_id: str) -> dict[str, Any]:
+def read_trace(traces: Artifact, query_id: str) -> dict[str, Any]:
     """One query's trace with its JSON texts parsed.
 
     Raises:
         KeyError: there is no query of this id; the message gives examples.
     """
-    rows = pq.read_table(path, filters=[("query_id", "=", query_id)]).to_pylist()
-    if not rows:
-        examples = pq.read_table(path, columns=["query_id"]).column(0).to_pylist()[:3]
-        raise KeyError(f"no query {query_id!r} was evaluated; there are for example {', '.join(examples)}")
-    row = rows[0]
+    frame = TRACES.read(traces)
+    rows = frame[frame["query_id"] == query_id].astype(object)
+    if rows.empty:
+        raise KeyError(
+            f"no query {query_id!r} was evaluated; there are for example {', '.join(frame['query_id'].head(3))}"
+        )
+    row = rows.where(rows.notna(), None).iloc[0].to_dict()
     for name in ("plan", "dropped", "links", "answers", "first"):
         row[name] = json.loads(row[name]) if row[name] is not None else None
     return row

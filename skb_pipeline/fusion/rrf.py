@@ -24,6 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+VERSION = "2"
+
+
 Weight = int | float | Fraction | str
 """Not negative. A float is the decimal number it prints as (0.1 is 1/10), a text is what it says ("0.1", "1/3")."""
 

@@ -24,25 +24,31 @@ from skb_pipeline.linking.anchors import AnchorIndex
 from skb_pipeline.plans.plan import Plan, ValidatedPlan
 from skb_pipeline.plans.results import BUCKETS, Bindings, GraphOutcome, GraphResult, bucket_of
 from skb_pipeline.retrieval.ranking import Hits
+from skb_pipeline.storage.frames import Column, Frame
 
-OUTCOMES_SCHEMA = pa.schema(
-    [
-        ("query_id", pa.string()),
-        ("engine", pa.string()),
-        ("cause", pa.string()),
-        ("status", pa.string()),
-        ("risk_level", pa.string()),
-        ("plan", pa.string()),
-        ("dropped", pa.string()),
-        ("links", pa.string()),
-        ("outcome", pa.string()),
-        ("route", pa.string()),
-        ("n_cand", pa.int64()),
-        ("bucket", pa.string()),
-        ("touched_edges", pa.int64()),
-        ("milliseconds", pa.float64()),
-        ("fallback", pa.bool_()),
-    ]
+VERSION = "4"
+OUTCOMES = Frame(
+    name="Outcomes",
+    description="What became of each question: its plan, links, number of candidates, time.",
+    file="outcomes.parquet",
+    key=("query_id",),
+    columns={
+        "query_id": Column(pa.string(), filled=True),
+        "engine": Column(pa.string(), filled=True),
+        "cause": Column(pa.string(), filled=True),
+        "status": Column(pa.string(), filled=True),
+        "risk_level": Column(pa.string()),
+        "plan": Column(pa.string()),
+        "dropped": Column(pa.string()),
+        "links": Column(pa.string()),
+        "outcome": Column(pa.string(), filled=True),
+        "route": Column(pa.string(), filled=True, cost=True),
+        "n_cand": Column(pa.int64(), filled=True),
+        "bucket": Column(pa.string()),
+        "touched_edges": Column(pa.int64(), cost=True),
+        "milliseconds": Column(pa.float64(), cost=True),
+        "fallback": Column(pa.bool_(), filled=True),
+    },
 )
 """One row per question. ``plan``, ``dropped`` and ``links`` are JSON texts. ``bucket`` is that of ``n_cand``, and of a
 document search always the last. ``fallback``: the hits come from the text-only search."""
@@ -171,11 +177,11 @@ def _stopped(result: GraphResult) -> bool:
 def outcomes_frame(
     query_ids: Sequence[str], plans: pd.DataFrame, answers: Sequence[Answered], nodes: pd.DataFrame
 ) -> pd.DataFrame:
-    """Rows of ``OUTCOMES_SCHEMA``.
+    """Rows of ``OUTCOMES``.
 
     Args:
         query_ids: one per answer.
-        plans: rows of ``planning.frames.PLANS_SCHEMA`` in the same order.
+        plans: rows of ``planning.frames.PLANS`` in the same order.
         answers: what the branch made of each.
         nodes: index ``node_id``, columns ``external_id, node_type, name``; for the links.
     """
@@ -196,7 +202,7 @@ def outcomes_frame(
                 "fallback": answer.fallback,
             }
         )
-    return pd.DataFrame(rows, columns=OUTCOMES_SCHEMA.names).astype({"touched_edges": "Int64"})
+    return pd.DataFrame(rows, columns=OUTCOMES.names).astype({"touched_edges": "Int64"})
 
 
 def _bucket(result: GraphResult) -> str | None:

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from skb_pipeline.retrieval.encoder import Encoder
     from skb_pipeline.storage.rows.arrays import ArrayRows
 
+VERSION = "1"
+
+
 _MANIFEST = "linking.json"
 _CANONICAL = "canonical.npy"
 _NAMES, _DOCUMENTS = "names", "documents"

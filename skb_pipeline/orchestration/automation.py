@@ -23,6 +23,35 @@ def on_content_change() -> dg.AutomationCondition:
     even when the parent's output turned out unchanged.
     """
     condition = dg.AutomationCondition
+    ready = (
+        ~condition.in_progress()
+        & ~condition.any_deps_in_progress()
+        & ~condition.any_deps_match(condition.missing())
+        & condition.all_deps_blocking_checks_passed()
+    )
+    return (_held() & ready).with_label("on_content_change")
+
+
+def on_any_content_change(*required: str) -> dg.AutomationCondition:
+    """Like :func:`on_content_change` for what is made of as many inputs as there are, such as a table of systems.
+
+    A missing input holds nothing up, once one is there and none of the ``required`` (asset keys) is missing; each that
+    comes later asks again. Blocking checks do not count: an input that failed its own is left out by its maker.
+    """
+    condition = dg.AutomationCondition
+    needed = dg.AssetSelection.assets(*(dg.AssetKey(key.split("/")) for key in required))
+    ready = (
+        ~condition.in_progress()
+        & ~condition.any_deps_in_progress()
+        & ~condition.any_deps_match(condition.missing()).allow(needed)
+        & condition.any_deps_match(~condition.missing()).ignore(needed)
+    )
+    return (_held() & ready).with_label("on_any_content_change")
+
+
+def _held() -> dg.AutomationCondition:
+    """A reason to run, kept until the asset was requested."""
+    condition = dg.AutomationCondition
     changed = condition.any_deps_match(condition.data_version_changed() & ~condition.executed_with_root_target())
     trigger = (
         changed
@@ -30,11 +59,4 @@ def on_content_change() -> dg.AutomationCondition:
         | condition.newly_missing()
         | condition.execution_failed().newly_true()
     )
-    ready = (
-        ~condition.in_progress()
-        & ~condition.any_deps_in_progress()
-        & ~condition.any_deps_match(condition.missing())
-        & condition.all_deps_blocking_checks_passed()
-    )
-    held = trigger.since(condition.newly_requested() | condition.initial_evaluation())
-    return (held & ready).with_label("on_content_change")
+    return trigger.since(condition.newly_requested() | condition.initial_evaluation())

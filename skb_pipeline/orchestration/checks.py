@@ -7,23 +7,17 @@ import dagster as dg
 import pandas as pd
 
 from skb_pipeline.graph.comparison import compare_rankings
-from skb_pipeline.orchestration.assets.evaluation import SYSTEMS
 from skb_pipeline.orchestration.partitions import DATASETS
 from skb_pipeline.orchestration.resources import WorkspaceParam
 from skb_pipeline.orchestration.steps import plain
-from skb_pipeline.retrieval.ranking import check_ranking
+from skb_pipeline.questions.frame import QUERIES
+from skb_pipeline.retrieval.ranking import RANKING, check_ranking
+from skb_pipeline.skb.documents import DOCUMENTS
 from skb_pipeline.skb.store import canonical_positions
 from skb_pipeline.storage.duck import connect
-from skb_pipeline.storage.frames import read_frame
-from skb_pipeline.workspace import (
-    DENSE_FOLDER,
-    DOCUMENTS_FILE,
-    METRICS_FILE,
-    OUTCOMES_FILE,
-    QUERIES_FILE,
-    RANKING_FILE,
-    SKB_FILE,
-)
+from skb_pipeline.systems.ranked import Ranked
+from skb_pipeline.systems.registry import Registry, load_registry
+from skb_pipeline.workspace import DENSE_FOLDER, METRICS_FILE, SKB_FILE
 
 Check = Callable[..., dg.AssetCheckResult]
 
@@ -94,7 +88,7 @@ def every_candidate_has_a_document(
 ) -> dg.AssetCheckResult:
     """Documents cover exactly the candidate nodes, and every name stands in its document letter by letter."""
     dataset = context.partition_key
-    documents = read_frame(workspace.store.require(dataset, "text/documents").file(DOCUMENTS_FILE))
+    documents = DOCUMENTS.read(workspace.store.require(dataset, "text/documents"))
     with connect(workspace.store.require(dataset, "skb/store").file(SKB_FILE), read_only=True) as con:
         candidates = con.execute(
             "SELECT node_id FROM nodes WHERE list_contains(?, node_type)", [workspace.spec(dataset).candidate_types]
@@ -113,7 +107,7 @@ def every_candidate_has_a_document(
 def questions_are_sound(context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam) -> dg.AssetCheckResult:
     """Answers are nodes; no training or validation question made here shares an answer with a test question."""
     dataset = context.partition_key
-    queries = read_frame(workspace.store.require(dataset, "questions/queries").file(QUERIES_FILE))
+    queries = QUERIES.read(workspace.store.require(dataset, "questions/queries"))
     with connect(workspace.store.require(dataset, "skb/store").file(SKB_FILE), read_only=True) as con:
         known = set(con.execute("SELECT node_id FROM nodes").fetchnumpy()["node_id"].tolist())
     answers = _answers(queries)
@@ -134,7 +128,7 @@ def questions_can_be_trusted(context: dg.AssetCheckExecutionContext, workspace: 
 
     Metrics count them as `docs/metrics.md` says; this tells how many there are.
     """
-    queries = read_frame(workspace.store.require(context.partition_key, "questions/queries").file(QUERIES_FILE))
+    queries = QUERIES.read(workspace.store.require(context.partition_key, "questions/queries"))
     answers = _answers(queries)
     return _result(
         {
@@ -180,25 +174,29 @@ def dense_index_is_complete(context: dg.AssetCheckExecutionContext, workspace: W
     return _result({"documents missing from the index": documents - indexed})
 
 
-def _ranking_check(system: str) -> dg.AssetChecksDefinition:
-    @_check(f"ranking/{system}", blocking=True, name="keeps_the_ranking_contract")
+def ranking_check(name: str, registry: Registry) -> dg.AssetChecksDefinition:
+    """The check of one system's ranking."""
+    system = registry[name]
+
+    @_check(f"ranking/{name}", blocking=True, name="keeps_the_ranking_contract")
     def keeps_the_ranking_contract(
         context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam
     ) -> dg.AssetCheckResult:
         """Ranks from 1 without gaps, no node twice, finite scores, ties in canonical order, depth kept."""
         dataset = context.partition_key
         store = workspace.store
-        ranking = read_frame(store.require(dataset, f"ranking/{system}").file(RANKING_FILE))
-        order = read_frame(store.require(dataset, "questions/queries").file(QUERIES_FILE), ["query_id"])
+        made = store.require(dataset, f"ranking/{name}")
+        absent = made.manifest.get("absent")
+        if absent is not None:
+            return dg.AssetCheckResult(passed=True, metadata={"absent": str(absent)})
+        order = QUERIES.read(store.require(dataset, "questions/queries"), ["query_id"])
         with connect(store.require(dataset, "skb/store").file(SKB_FILE), read_only=True) as con:
             canonical = canonical_positions(con)
-        spec = workspace.spec(dataset)
         violations = check_ranking(
-            ranking,
+            RANKING.read(made),
             query_order=order["query_id"].tolist(),
-            depth=spec.fusion.depth if system == "fused" else spec.retrieval.depth,
-            # Fusion prefers the better single rank among equal scores before it asks for canonical order.
-            canonical=None if system == "fused" else canonical,
+            depth=system.depth_for(workspace.spec(dataset)),
+            canonical=canonical if system.canonical_ties else None,
         )
         return dg.AssetCheckResult(passed=not violations, metadata={"violations": violations[:20]})
 
@@ -212,7 +210,7 @@ def equals_the_ranking_in_memory(
     """Neo4j and memory give the same hits, ranks and scores, but for plans that a limit stopped in one of them."""
     store, dataset = workspace.store, context.partition_key
     server, memory = (store.current(dataset, f"ranking/{name}") for name in ("graph_neo4j", "graph"))
-    if server is None or memory is None:
+    if server is None or memory is None or "absent" in memory.manifest:
         missing = "ranking/graph_neo4j" if server is None else "ranking/graph"
         return dg.AssetCheckResult(passed=True, metadata={"not compared": f"{missing} was not made"})
     made_with, other = ({**a.manifest["inputs"], "code": a.manifest["code_version"], "settings": a.manifest["config"]}
@@ -221,8 +219,10 @@ def equals_the_ranking_in_memory(
     if stale:
         note = f"the two rankings were made from different versions of {', '.join(stale)}"
         return dg.AssetCheckResult(passed=True, metadata={"not compared": note})
-    files = [a.file(name) for a in (server, memory) for name in (RANKING_FILE, OUTCOMES_FILE)]
-    counts = compare_rankings(*map(read_frame, files))
+    one, other_one = Ranked.read(server), Ranked.read(memory)
+    assert one.outcomes is not None
+    assert other_one.outcomes is not None
+    counts = compare_rankings(one.ranking, one.outcomes, other_one.ranking, other_one.outcomes)
     return dg.AssetCheckResult(passed=not counts["differing queries"], metadata=plain(counts))
 
 
@@ -237,6 +237,21 @@ def branches_find_something(context: dg.AssetCheckExecutionContext, workspace: W
     return _result({system: 1 for (system,) in rows}, warn=True)
 
 
+@_check("evaluation/metrics", blocking=False)
+def every_system_is_there(context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam) -> dg.AssetCheckResult:
+    """Every system that the dataset asks for has a row in the table."""
+    registry = load_registry(workspace.root)
+    wanted = registry.wanted(workspace.spec(context.partition_key))
+    path = workspace.store.require(context.partition_key, "evaluation/metrics").file(METRICS_FILE)
+    with connect(path, read_only=True) as con:
+        missing = dict(con.execute("SELECT system, reason FROM missing").fetchall())
+    return dg.AssetCheckResult(
+        passed=not missing.keys() & set(wanted),
+        severity=dg.AssetCheckSeverity.WARN,
+        metadata={system: str(reason) for system, reason in missing.items()},
+    )
+
+
 ALL = [
     store_is_sound,
     fields_are_filled,
@@ -245,7 +260,7 @@ ALL = [
     questions_can_be_trusted,
     plans_are_made,
     dense_index_is_complete,
-    *[_ranking_check(system) for system in SYSTEMS],
-    equals_the_ranking_in_memory,
     branches_find_something,
+    every_system_is_there,
 ]
+"""Checks of what every registry has; those of rankings follow from the systems."""

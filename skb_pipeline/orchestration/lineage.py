@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from skb_pipeline.storage.artifacts import ArtifactStore
+from skb_pipeline.storage.artifacts import ArtifactStore, parse_input
 
 
 def explain(store: ArtifactStore, dataset: str, asset: str, depth: int = 0) -> Iterator[str]:
@@ -18,9 +18,10 @@ def explain(store: ArtifactStore, dataset: str, asset: str, depth: int = 0) -> I
         f"{'  ' * depth}{asset}  data {artifact.data_version[:12]}  code {manifest['code_version']}  "
         f"{manifest['created']}  run {manifest['run_id'] or '-'}"
     )
-    for key, version in manifest["inputs"].items():
+    for name, version in manifest["inputs"].items():
+        key, splits = parse_input(name)
         current = store.current(dataset, key)
-        if current is not None and current.data_version == version:
+        if current is not None and current.version_of(splits) == version:
             yield from explain(store, dataset, key, depth + 1)
         else:
-            yield f"{'  ' * (depth + 1)}{key}  data {version[:12]}  (no longer the current version)"
+            yield f"{'  ' * (depth + 1)}{name}  data {version[:12]}  (no longer the current version)"

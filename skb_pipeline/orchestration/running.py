@@ -18,11 +18,13 @@ import dagster as dg
 
 from skb_pipeline.errors import UserError
 from skb_pipeline.orchestration.partitions import register_datasets
+from skb_pipeline.orchestration.sensors import TABLE_FOLLOWS
 from skb_pipeline.storage.atomic import process_alive
 from skb_pipeline.storage.paths import project_root, skb_home
 
 _PLANS = dg.AssetKey(["planning", "query_plans"])
 _GUIDANCE = dg.AssetKey(["planning", "guidance"])
+_METRICS = dg.AssetKey(["evaluation", "metrics"])
 _HOST, _PID = "skb/host", "skb/pid"
 
 
@@ -99,6 +101,7 @@ def materialise(
             raise KeyError(f"there is no asset {named!r}; there are: {', '.join(sorted(keys))}")
         assets = dg.AssetSelection.assets(keys[named])
         selection = list((assets if only else assets.upstream()).resolve(defs.resolve_asset_graph()))
+    tags = {_HOST: _host(), _PID: str(os.getpid()), TABLE_FOLLOWS: "yes"}
     with dg.DagsterInstance.get() if instance is None else instance as live:
         register_datasets(live, [dataset])
         close_killed_runs(live)
@@ -107,13 +110,38 @@ def materialise(
             partition_key=dataset,
             asset_selection=selection,
             run_config=_run_config(selection or list(keys.values()), force, plans or {}),
-            tags={_HOST: _host(), _PID: str(os.getpid())},
+            tags=tags,
             raise_on_error=False,
         )
-    outcomes = _outcomes(result)
+        outcomes = _outcomes(result)
+        if not result.success and _METRICS in (selection or keys.values()):
+            outcomes += _table_of_the_others(defs, live, dataset, tags, done={o.asset for o in outcomes})
     if not result.success:
         raise RunFailedError(_failure(result), outcomes)
     return outcomes
+
+
+def _table_of_the_others(
+    defs: dg.Definitions, instance: dg.DagsterInstance, dataset: str, tags: Mapping[str, str], done: set[str]
+) -> list[StageOutcome]:
+    """The metric table and the traces of the systems there are, after a run in which one failed.
+
+    Dagster does not start what comes after a failed step, and these come after all systems. Where there is nothing to
+    put into them, their failure adds nothing to that of the run.
+    """
+    job = defs.resolve_job_def("table")
+    keys = [k for k in job.asset_layer.executable_asset_keys if "/".join(k.path) not in done]
+    if not keys:
+        return []
+    result = job.execute_in_process(
+        instance=instance,
+        partition_key=dataset,
+        asset_selection=keys,
+        run_config=_run_config(keys, False, {}),
+        tags=dict(tags),
+        raise_on_error=False,
+    )
+    return _outcomes(result)
 
 
 def close_killed_runs(instance: dg.DagsterInstance) -> list[str]:

@@ -11,8 +11,11 @@ import dagster as dg
 from skb_pipeline.datasets.catalogue import get_spec, spec_files
 from skb_pipeline.datasets.loading import SpecError
 from skb_pipeline.datasets.sources import open_source
-from skb_pipeline.orchestration.jobs import materialise, refresh_catalog
+from skb_pipeline.orchestration.jobs import materialise, refresh_catalog, table
 from skb_pipeline.orchestration.partitions import DATASETS
+
+TABLE_FOLLOWS = "skb/table_follows"
+"""Tag of a run whose starter makes the table of the remaining systems itself."""
 
 
 @dg.sensor(
@@ -72,4 +75,24 @@ content_changes = dg.AutomationConditionSensorDefinition(
     description="Requests assets whose inputs changed in content (see orchestration/automation.py).",
 )
 
-ALL = [catalogue_changes, content_changes]
+
+@dg.run_failure_sensor(
+    name="table_of_the_others",
+    monitor_all_code_locations=False,
+    request_job=table,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="After a failed run that was to make the metric table, makes it of the systems there are: one that "
+    "fails takes no other's row away.",
+)
+def table_of_the_others(context: dg.RunFailureSensorContext) -> dg.RunRequest | dg.SkipReason:
+    """Dagster does not start what comes after a failed step, and the table comes after all systems."""
+    run = context.dagster_run
+    if run.job_name == table.name or TABLE_FOLLOWS in run.tags:
+        return dg.SkipReason("the table itself failed, or whoever started the run makes it")
+    wanted = run.asset_selection is None or dg.AssetKey(["evaluation", "metrics"]) in run.asset_selection
+    if run.job_name not in (materialise.name, "__ASSET_JOB") or not wanted or "dagster/partition" not in run.tags:
+        return dg.SkipReason("no metric table was asked for")
+    return dg.RunRequest(run_key=run.run_id, partition_key=run.tags["dagster/partition"])
+
+
+ALL = [catalogue_changes, content_changes, table_of_the_others]

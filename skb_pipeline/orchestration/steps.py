@@ -1,21 +1,42 @@
-"""The frame every asset shares: its declaration, reuse by manifest, writing, and what people see of it."""
+"""The frame every asset shares: one declaration, reuse by manifest, writing, and what people see of it.
 
-from __future__ import annotations
+From the declaration follow the dependencies in Dagster, the inputs and sections of the recipe and the code version, so
+that nothing is said twice. See ``docs/architecture.md`` for how to declare one.
+"""
 
+import contextlib
+import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pandas as pd
 
 from skb_pipeline.datasets.spec import DatasetSpec
+from skb_pipeline.errors import UserError
 from skb_pipeline.orchestration.automation import on_content_change
 from skb_pipeline.orchestration.partitions import DATASETS
-from skb_pipeline.storage.artifacts import Artifact, Draft, Recipe
+from skb_pipeline.orchestration.resources import WorkspaceParam
+from skb_pipeline.orchestration.spec_view import declared_spec
+from skb_pipeline.storage.artifacts import (
+    Artifact,
+    ArtifactMissingError,
+    Draft,
+    ManifestMismatchError,
+    Recipe,
+    deciding_versions,
+    projection,
+)
+from skb_pipeline.storage.frames import Frame
 from skb_pipeline.workspace import Workspace
 
 OWNER = "team:retrieval"
 _VERSION_LENGTH = 32
+_PACKAGE = "skb_pipeline."
 
 
 class StepConfig(dg.Config):
@@ -28,113 +49,352 @@ class StepConfig(dg.Config):
     force: bool = False
 
 
+@dataclass(frozen=True)
+class Input:
+    """One input of an asset.
+
+    Attributes:
+        asset: its key.
+        splits: the rows that may be read, by split; None for all. The recipe holds the hash of just these rows, so
+            what learns or tunes neither sees nor depends on other questions.
+        pinned: read, but no part of the recipe: a change of it remakes nothing by itself.
+        optional: read where it is there and fits; its absence is part of the recipe.
+    """
+
+    asset: str
+    splits: tuple[str, ...] | None = None
+    pinned: bool = False
+    optional: bool = False
+
+    @property
+    def name(self) -> str:
+        """As it stands in a recipe."""
+        return projection(self.asset, self.splits) if self.splits is not None else self.asset
+
+
+def only(asset: str, *, splits: Sequence[str]) -> Input:
+    """The rows of some splits of a frame that has rows per question; see :meth:`Step.rows`."""
+    return Input(asset, splits=tuple(sorted(splits)))
+
+
+def pinned(asset: str, *, splits: Sequence[str] | None = None) -> Input:
+    """An input whose changes do not ask for a new version."""
+    return Input(asset, splits=None if splits is None else tuple(sorted(splits)), pinned=True)
+
+
+def optional(asset: str) -> Input:
+    """An input that may be missing or out of date, see :meth:`Step.lacking`."""
+    return Input(asset, optional=True)
+
+
+@dataclass
+class Opened:
+    """What a step looks at before it is clear whether there is anything to compute.
+
+    Attributes:
+        config: further values of the recipe.
+        reads: of the declared inputs, those that are read this time; None for all.
+        holds: whether what a version stands for is still there, where that is not in its own files.
+        value: kept as ``step.opened``.
+        seed: of everything random.
+        skip: why there will be no result, which is no failure.
+    """
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    reads: Sequence[str] | None = None
+    holds: Callable[[Artifact], bool] | None = None
+    value: Any = None
+    seed: int | None = None
+    skip: str | None = None
+
+
+Opens = Callable[["Step"], contextlib.AbstractContextManager[Opened]]
+Build = Callable[["Step", Draft], None]
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What is declared of an asset, see :func:`pipeline_asset`."""
+
+    key: str
+    inputs: tuple[Input, ...]
+    sections: tuple[str, ...]
+    partly: tuple[str, ...]
+    code: tuple[types.ModuleType, ...]
+    writes: tuple[Frame, ...]
+    libraries: tuple[str, ...]
+    revision: str
+    opens: Opens | None
+    optional: bool
+
+    @property
+    def code_version(self) -> str:
+        """Versions of the code modules, of the frames that are written, and of the asset itself."""
+        modules = {module.__name__.removeprefix(_PACKAGE): str(module.VERSION) for module in self.code}
+        frames = {f"frame {frame.name}": frame.version for frame in self.writes}
+        told = {"asset": self.revision, **modules, **frames}
+        return ", ".join(f"{name} {version}" for name, version in sorted(told.items()))
+
+
 def pipeline_asset(
     key: str,
     *,
-    deps: Sequence[str],
-    code_version: str,
+    inputs: Sequence[str | Input] = (),
+    waits_for: Sequence[str] = (),
+    sections: Sequence[str] = (),
+    partly: Sequence[str] = (),
+    code: Sequence[types.ModuleType] = (),
+    writes: Sequence[Frame] = (),
+    libraries: Sequence[str] = (),
+    revision: str = "1",
+    opens: Opens | None = None,
+    config: type[StepConfig] = StepConfig,
     kinds: set[str],
     description: str | None = None,
-    automatic: bool = True,
+    automatic: dg.AutomationCondition | None = on_content_change(),  # noqa: B008 (a constant)
     optional: bool = False,
-) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+) -> Callable[[Build], dg.AssetsDefinition]:
     """Declare an asset ``stage/name``: its group is the stage, its partition the dataset.
 
-    An ``optional`` one is a generator that may end without a result, which is no failure.
+    The function below it gets the :class:`Step` and the draft: it writes files into ``draft.path`` and calls
+    ``draft.finish``. It runs only when no version of this recipe is there.
+
+    Args:
+        key: ``stage/name``.
+        inputs: what is read: keys, or :func:`only`, :func:`pinned`, :func:`optional`.
+        waits_for: keys that must come first and are not read through the step.
+        sections: sections of the spec that count; ``step.spec`` shows no others.
+        partly: sections that are shown too, where ``opens`` puts what counts of them into the recipe, or an input
+            tells it already.
+        code: modules whose behaviour the result shows; each has a ``VERSION``.
+        writes: frames among its files; a changed schema makes a new version.
+        libraries: distributions whose version decides the result.
+        revision: changed with the behaviour of the function itself.
+        opens: see :class:`Opened`.
+        config: class of its run config.
+        kinds: icons in the UI.
+        description: default is the function's docstring.
+        automatic: when it runs by itself; a rule of ``orchestration/automation.py``, or None.
+        optional: it may end without a result (``Opened.skip``).
     """
     stage, _ = key.split("/")
-    return dg.asset(
-        key=dg.AssetKey(key.split("/")),
-        group_name=stage,
-        deps=[dg.AssetKey(d.split("/")) for d in deps],
-        partitions_def=DATASETS,
-        code_version=code_version,
-        kinds=kinds,
-        owners=[OWNER],
-        description=description,
-        automation_condition=on_content_change() if automatic else None,
-        output_required=not optional,
-    )
+    read = tuple(i if isinstance(i, Input) else Input(i) for i in inputs)
+    declared = Declaration(
+        key, read, tuple(sections), tuple(partly), tuple(code), tuple(writes), tuple(libraries), revision, opens,
+        optional,
+    )  # fmt: skip
+
+    def declare(build: Build) -> dg.AssetsDefinition:
+        def compute(
+            context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig
+        ) -> Iterator[dg.MaterializeResult]:
+            yield from _execute(declared, build, context, workspace, config)
+
+        compute.__annotations__["config"] = config  # Dagster reads the class of the run config there
+        return dg.asset(
+            key=dg.AssetKey(key.split("/")),
+            group_name=stage,
+            deps=[dg.AssetKey(k.split("/")) for k in dict.fromkeys([*(i.asset for i in read), *waits_for])],
+            partitions_def=DATASETS,
+            code_version=declared.code_version,
+            kinds=kinds,
+            owners=[OWNER],
+            description=description or inspect.cleandoc(build.__doc__ or ""),
+            automation_condition=automatic,
+            output_required=not optional,
+            metadata={"code": [module.__name__ for module in code], "function": _place(build)},
+        )(compute)
+
+    return declare
+
+
+def _place(function: Build) -> str:
+    """Where a function stands, for people and for the lock of versions."""
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def _execute(
+    declared: Declaration, build: Build, context: dg.AssetExecutionContext, workspace: Workspace, config: StepConfig
+) -> Iterator[dg.MaterializeResult]:
+    store = workspace.store
+    try:
+        step = Step(declared, context, workspace, config)
+        with declared.opens(step) if declared.opens else contextlib.nullcontext(Opened()) as opened:
+            if opened.skip is not None:
+                _tell_skipped(context, opened.skip)
+                return
+            step.settle(opened)
+            yield step.result(build)
+    except Exception as error:
+        told = str(error) if isinstance(error, UserError | dg.Failure) else f"{type(error).__name__}: {error}"
+        store.record_failure(context.partition_key, declared.key, told)
+        raise
+
+
+def _tell_skipped(context: dg.AssetExecutionContext, reason: str) -> None:
+    """An observation says why an asset ends without a result; those below it that the run has selected are told the
+    same, since Dagster does not start them then."""
+    layer = context.job_def.asset_layer
+    below = sorted(layer.get(context.asset_key).child_keys & layer.selected_asset_keys)
+    for key in (context.asset_key, *below):
+        context.log.info(f"{'/'.join(key.path)} skipped: {reason}")
+        context.log_event(
+            dg.AssetObservation(asset_key=key, partition=context.partition_key, metadata={"skipped": reason})
+        )
 
 
 class Step:
     """One execution of an asset for one dataset.
 
-    Args:
-        inputs: asset keys read; their data versions become part of the recipe.
-        sections: top-level sections of the spec the step depends on.
-        config: further values the result depends on.
+    Attributes:
+        dataset: name of the dataset.
+        asset: key of the asset.
+        spec: of the dataset, with the declared sections only; another one raises.
+        opened: what ``opens`` put there.
+        recipe: known once the step is settled, that is in ``build``.
+        config: run config.
     """
 
     def __init__(
-        self,
-        context: dg.AssetExecutionContext,
-        workspace: Workspace,
-        step_config: StepConfig,
-        *,
-        code_version: str,
-        inputs: Sequence[str] = (),
-        sections: Sequence[str] = (),
-        config: Mapping[str, Any] | None = None,
-        seed: int | None = None,
+        self, declared: Declaration, context: dg.AssetExecutionContext, workspace: Workspace, config: StepConfig
     ) -> None:
-        self.context = context
-        self.workspace = workspace
+        self.declared, self.context, self.workspace = declared, context, workspace
+        self.config: Any = config
         self.store = workspace.store
         self.dataset = context.partition_key
-        self.spec: DatasetSpec = workspace.spec(self.dataset)
-        self.asset = "/".join(context.asset_key.path)
-        self.force = step_config.force
-        self._inputs = {key: self.store.require_fitting(self.dataset, key) for key in inputs}
+        self.asset = declared.key
+        self.spec: DatasetSpec = declared_spec(
+            workspace.spec(self.dataset), [*declared.sections, *declared.partly], self.asset
+        )
+        self.opened: Any = None
+        self.recipe: Recipe
+        self._inputs: dict[str, Artifact] = {}
+        self._lacking: dict[str, str] = {}
+        self._read: list[Input] = []
+        self._holds: Callable[[Artifact], bool] | None = None
+
+    def settle(self, opened: Opened) -> None:
+        """Look up the inputs and make the recipe.
+
+        Raises:
+            ArtifactMissingError, ManifestMismatchError: an input was never made, or no longer fits what it is made of.
+        """
+        declared = self.declared
+        if opened.reads is not None and (unknown := set(opened.reads) - {i.asset for i in declared.inputs}):
+            raise ValueError(f"{self.asset} reads {sorted(unknown)}, which it does not declare")
+        self._read = [i for i in declared.inputs if opened.reads is None or i.asset in opened.reads]
+        for entry in self._read:
+            if entry.optional:
+                self._look_for(entry.asset)
+        required = [entry.asset for entry in self._read if not entry.optional]
+        self._inputs |= self.store.fitting(self.dataset, required)
+        self.opened, self._holds = opened.value, opened.holds
+        keyed = [entry for entry in self._read if not entry.pinned and entry.asset in self._inputs]
         self.recipe = Recipe(
             dataset=self.dataset,
             asset=self.asset,
-            code_version=code_version,
-            inputs={key: artifact.data_version for key, artifact in self._inputs.items()},
-            config=_joined(self.spec.section(*sections), config or {}),
-            identity=next((i for a in self._inputs.values() if (i := a.manifest.get("skb_identity"))), None),
-            seed=seed,
+            code_version=declared.code_version,
+            inputs={entry.name: self._inputs[entry.asset].version_of(entry.splits) for entry in keyed},
+            config=_joined(self.spec.section(*declared.sections), opened.config, self._lacking),
+            libraries=deciding_versions(declared.libraries),
+            identity=next(
+                (i for entry in keyed if (i := self._inputs[entry.asset].manifest.get("skb_identity"))), None
+            ),
+            seed=opened.seed,
         )
 
+    def _look_for(self, asset: str) -> None:
+        try:
+            self._inputs[asset] = self.store.require_fitting(self.dataset, asset)
+        except ArtifactMissingError:
+            self._lacking[asset] = self._failure_below(asset) or "it was never made"
+        except ManifestMismatchError:
+            stale = "what there is was made from something that has changed since"
+            self._lacking[asset] = self._failure_below(asset) or stale
+
+    def _failure_below(self, asset: str) -> str | None:
+        """The first failure on the way to an asset that is not there."""
+        layer = self.context.job_def.asset_layer
+        failed = self.store.failure(self.dataset, asset)
+        if failed is not None:
+            return f"{asset} failed: {failed}"
+        parents = sorted("/".join(key.path) for key in layer.get(dg.AssetKey(asset.split("/"))).parent_keys)
+        return next((told for parent in parents if (told := self._failure_below(parent)) is not None), None)
+
     def input(self, key: str) -> Artifact:
-        """A declared input."""
+        """A declared input that may be read as a whole."""
+        if any(entry.splits is not None for entry in self._read if entry.asset == key):
+            raise ValueError(f"{self.asset} declares only some splits of {key}: read it by step.rows")
         return self._inputs[key]
+
+    @property
+    def lacking(self) -> Mapping[str, str]:
+        """Optional inputs that cannot be read: asset key -> why."""
+        return self._lacking
+
+    def rows(self, key: str, frame: Frame, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """The rows of a declared input that may be read, by the splits it was declared with.
+
+        A frame without a column ``split`` is cut by the questions it is about.
+        """
+        (entry,) = (i for i in self._read if i.asset == key)
+        artifact = self._inputs[key]
+        if entry.splits is None:
+            return frame.read(artifact, columns)
+        wanted = list(columns) if columns is not None else frame.names
+        if "split" in frame.names:
+            table = frame.read(artifact, list(dict.fromkeys([*wanted, "split"])))
+            return table.loc[table["split"].isin(entry.splits), wanted].reset_index(drop=True)
+        allowed = {q for split in entry.splits for q in artifact.manifest["query_ids_by_split"].get(split, [])}
+        table = frame.read(artifact, list(dict.fromkeys([*wanted, "query_id"])))
+        return table.loc[table["query_id"].isin(allowed), wanted].reset_index(drop=True)
+
+    def versions_read(self) -> dict[str, str]:
+        """Version of each input that is read, pinned ones too; of some splits that of their rows."""
+        return {
+            entry.name: self._inputs[entry.asset].version_of(entry.splits)
+            for entry in self._read
+            if entry.asset in self._inputs
+        }
 
     @property
     def identity(self) -> str | None:
         """Identity of the SKB whose node ids the inputs hold."""
         return self.recipe.identity
 
-    def run(
-        self, build: Callable[[Draft], None], *, holds: Callable[[Artifact], bool] | None = None
-    ) -> dg.MaterializeResult:
-        """Reuse the current version if it was made from the same recipe, else build and switch to a new one.
+    @property
+    def work_folder(self) -> Path:
+        """A folder for half-done work that the next run of the same recipe finds again after a failure or a kill."""
+        return self.store.work_folder(self.recipe)
 
-        ``build`` writes files into ``draft.path`` and calls ``draft.finish``. ``holds`` says whether what the version
-        stands for is still there, where that is not in its own files.
-        """
-        found = None if self.force else self.store.find(self.recipe)
-        if found is not None and holds is not None and not holds(found):
+    def result(self, build: Build) -> dg.MaterializeResult:
+        """Reuse the current version if it was made from the same recipe, else build and switch to a new one."""
+        force = self.config.force
+        found = None if force else self.store.find(self.recipe)
+        if found is not None and self._holds is not None and not self._holds(found):
             self.context.log.info(f"{self.asset} of {self.dataset}: what was made is no longer there")
             found = None
         if found is not None:
             self.context.log.info(f"{self.asset} of {self.dataset}: nothing it depends on changed, reused")
-            return self._result(found, reused=True)
+            self.store.clear_failure(self.dataset, self.asset)
+            return self._told(found, reused=True)
         with self.store.write(self.recipe, run_id=self.context.run_id) as draft:
-            build(draft)
+            build(self, draft)
             draft.extra.setdefault("skb_identity", self.identity)
             draft.extra["lineage"] = self._lineage()
-        return self._result(self.store.require(self.dataset, self.asset), reused=False)
+        return self._told(self.store.require(self.dataset, self.asset), reused=False)
 
     def _lineage(self) -> dict[str, str]:
         """Data version of every artefact this one was made from, directly or not."""
         lineage: dict[str, str] = {}
-        for key, artifact in self._inputs.items():
-            lineage |= artifact.manifest.get("lineage", {})
-            lineage[key] = artifact.data_version
+        for entry in self._read:
+            if entry.asset in self._inputs and not entry.pinned:
+                artifact = self._inputs[entry.asset]
+                lineage |= artifact.manifest.get("lineage", {})
+                lineage[entry.asset] = artifact.data_version
         return dict(sorted(lineage.items()))
 
-    def _result(self, artifact: Artifact, *, reused: bool) -> dg.MaterializeResult:
+    def _told(self, artifact: Artifact, *, reused: bool) -> dg.MaterializeResult:
         manifest = artifact.manifest
         metadata: dict[str, Any] = {key: plain(value) for key, value in manifest["metadata"].items()}
         for key, text in manifest.get("markdown", {}).items():
@@ -147,12 +407,12 @@ class Step:
         )
 
 
-def _joined(sections: Mapping[str, Any], further: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, where a name given twice would hide a part of the recipe."""
+def _joined(sections: Mapping[str, Any], further: Mapping[str, Any], lacking: Mapping[str, str]) -> dict[str, Any]:
+    """All of them, where a name given twice would hide a part of the recipe."""
     twice = sections.keys() & further.keys()
     if twice:
         raise ValueError(f"config repeats names of spec sections: {sorted(twice)}")
-    return {**sections, **further}
+    return {**sections, **further, **({"lacking": dict(sorted(lacking.items()))} if lacking else {})}
 
 
 def plain(value: Any) -> Any:

@@ -1,37 +1,61 @@
-"""Whether two plans ask the same: equal up to names of variables, order, direction of hops and spelling of anchors."""
+"""Whether two plans ask the same: equal up to names of variables, order, the end a hop is written from and spelling of
+anchors."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from skb_pipeline.linking.folding import fold
-from skb_pipeline.plans.plan import TARGET, Plan
+from skb_pipeline.plans.plan import TARGET, Direction, Hop, Plan
+from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.structure import course_of, variable_types
 
 _Kind = tuple[object, ...]
-_Edge = tuple[str, bool, frozenset[str]]
 
 
-def plans_agree(one: Plan | None, other: Plan | None) -> bool:
+@dataclass(frozen=True)
+class _Edge:
+    """A hop. ``ends`` are head and tail where it is ``directed``, else sorted."""
+
+    rel: str
+    negated: bool
+    optional: bool
+    directed: bool
+    ends: tuple[str, ...]
+
+    @property
+    def label(self) -> tuple[str, bool, bool, bool]:
+        return self.rel, self.negated, self.optional, self.directed
+
+    def renamed(self, names: Mapping[str, str]) -> _Edge:
+        ends = tuple(names[end] for end in self.ends)
+        return _Edge(*self.label, ends if self.directed else tuple(sorted(ends)))
+
+
+def plans_agree(one: Plan | None, other: Plan | None, schema: GraphSchema | None = None) -> bool:
     """Whether there is a renaming of variables that makes two plans the same query.
 
-    Compared are anchors (folded text, label, match mode), hops (relation, negation, the two ends in either direction),
-    types of free variables and the labels of the target after hops into it have narrowed them. What only ranks or
-    weighs is not compared: relevance text, risk level, retrieval mode. A negated hop between two anchors that are both
-    matched is the one case where the direction would matter; it is not compared either. Two plans that are both None
-    (text search alone) agree.
+    Compared are anchors (folded text, label, match mode), hops (relation, negation, direction, whether they are
+    optional, the two ends whichever it is written from), conditions on fields, types of free variables and the labels
+    of the target after hops into it have narrowed them. What only ranks or weighs is not compared: relevance text, risk
+    level, retrieval mode. From which end a negated hop between two anchors that are both matched is written would
+    matter; it is not compared either. Two plans that are both None (text search alone) agree.
+
+    Args:
+        schema: with it a direction that filters nothing (the types imply it, or the relation is symmetric) is equal to
+            none.
     """
     if one is None or other is None:
         return one is other
     kinds, other_kinds = _kinds(one), _kinds(other)
     if Counter(kinds.values()) != Counter(other_kinds.values()):
         return False
-    edges = Counter(_edges(one))
-    if Counter((rel, negated) for rel, negated, _ in edges.elements()) != Counter(
-        (hop.rel, hop.negated) for hop in other.hops
-    ):
+    edges, other_edges = (Counter(_edges(plan, schema)) for plan in (one, other))
+    if Counter(edge.label for edge in edges.elements()) != Counter(edge.label for edge in other_edges.elements()):
         return False
-    return _match(list(kinds), {}, kinds, other_kinds, edges, Counter(_edges(other)))
+    return _match(list(kinds), {}, kinds, other_kinds, edges, other_edges)
 
 
 def _match(
@@ -60,19 +84,19 @@ def _match(
 def _within(edges: Counter[_Edge], renamed: Mapping[str, str]) -> Counter[_Edge]:
     """Hops whose ends are all renamed, under the new names."""
     found: Counter[_Edge] = Counter()
-    for (rel, negated, ends), count in edges.items():
-        if ends <= renamed.keys():
-            found[rel, negated, frozenset(renamed[end] for end in ends)] += count
+    for edge, count in edges.items():
+        if renamed.keys() >= {*edge.ends}:
+            found[edge.renamed(renamed)] += count
     return found
 
 
 def _chosen(edges: Counter[_Edge], variables: Iterable[str]) -> Counter[_Edge]:
     names = frozenset(variables)
-    return Counter({edge: count for edge, count in edges.items() if edge[2] <= names})
+    return Counter({edge: count for edge, count in edges.items() if names.issuperset(edge.ends)})
 
 
 def _kinds(plan: Plan) -> dict[str, _Kind]:
-    """What each variable is."""
+    """What each variable is, and the conditions on it."""
     kinds: dict[str, _Kind] = {TARGET: ("target", _target_labels(plan))}
     for anchor in plan.anchors:
         kinds[anchor.var] = ("anchor", fold(anchor.text) or anchor.text, anchor.label, anchor.match_mode)
@@ -80,7 +104,12 @@ def _kinds(plan: Plan) -> dict[str, _Kind]:
         kinds.setdefault(hop.to_var, ("free", hop.to_label))
     for hop in plan.hops:
         kinds.setdefault(hop.from_var, ("undeclared",))
-    return kinds
+    conditions: dict[str, set[tuple[object, ...]]] = {}
+    for condition in plan.where:
+        kinds.setdefault(condition.var, ("undeclared",))
+        value = frozenset(condition.value) if isinstance(condition.value, list) else condition.value
+        conditions.setdefault(condition.var, set()).add((condition.field, condition.op, value))
+    return {var: (*kind, frozenset(conditions.get(var, ()))) for var, kind in kinds.items()}
 
 
 def _target_labels(plan: Plan) -> frozenset[str]:
@@ -91,5 +120,16 @@ def _target_labels(plan: Plan) -> frozenset[str]:
     return labels
 
 
-def _edges(plan: Plan) -> list[_Edge]:
-    return [(hop.rel, hop.negated, frozenset((hop.from_var, hop.to_var))) for hop in plan.hops]
+def _edges(plan: Plan, schema: GraphSchema | None) -> list[_Edge]:
+    types = variable_types(plan, schema) if schema is not None else {}
+
+    def edge(hop: Hop) -> _Edge:
+        ends = hop.from_var, hop.to_var
+        directed = hop.direction is not Direction.ANY and hop.from_var != hop.to_var
+        if directed and schema is not None and types.keys() >= {*ends}:
+            directed = course_of(hop, types, schema) is not None
+        ordered = ends if directed else tuple(sorted(ends))
+        reverse = directed and hop.direction is Direction.IN
+        return _Edge(hop.rel, hop.negated, hop.optional, directed, ordered[::-1] if reverse else ordered)
+
+    return [edge(hop) for hop in plan.hops]

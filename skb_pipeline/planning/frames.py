@@ -11,43 +11,45 @@ import pyarrow as pa
 
 from skb_pipeline.planning.engines.base import PlanRecord
 from skb_pipeline.plans.plan import Dropped, Plan, PlanStatus, ValidatedPlan
+from skb_pipeline.storage.frames import Column, Frame
 
-PLANS_SCHEMA = pa.schema(
-    [
-        ("query_id", pa.string()),
-        ("engine", pa.string()),
-        ("status", pa.string()),
-        ("cause", pa.string()),
-        ("plan", pa.string()),
-        ("dropped", pa.string()),
-        ("search_types", pa.string()),
-        ("risk_level", pa.string()),
-        ("model", pa.string()),
-        ("prompt_hash", pa.string()),
-        ("raw_output", pa.string()),
-        ("attempts", pa.int64()),
-        ("finish_reason", pa.string()),
-        ("prompt_tokens", pa.int64()),
-        ("completion_tokens", pa.int64()),
-        ("mentions", pa.string()),
-        ("explanation", pa.string()),
-        ("milliseconds", pa.float64()),
-        ("reused", pa.bool_()),
-    ]
+PLANS = Frame(
+    name="Plans",
+    description="A plan per question and engine, whatever became of it.",
+    file="plans.parquet",
+    key=("query_id", "engine"),
+    columns={
+        "query_id": Column(pa.string(), filled=True),
+        "engine": Column(pa.string(), filled=True),
+        "status": Column(pa.string(), filled=True),
+        "cause": Column(pa.string(), filled=True),
+        "plan": Column(pa.string()),
+        "dropped": Column(pa.string(), filled=True),
+        "search_types": Column(pa.string(), filled=True),
+        "risk_level": Column(pa.string(), filled=True),
+        "model": Column(pa.string()),
+        "prompt_hash": Column(pa.string()),
+        "raw_output": Column(pa.string()),
+        "attempts": Column(pa.int64()),
+        "finish_reason": Column(pa.string()),
+        "prompt_tokens": Column(pa.int64(), cost=True),
+        "completion_tokens": Column(pa.int64(), cost=True),
+        "mentions": Column(pa.string()),
+        "explanation": Column(pa.string()),
+        "milliseconds": Column(pa.float64(), cost=True),
+        "reused": Column(pa.bool_(), cost=True),
+    },
 )
 """``plan`` (null for the text-only fallback), ``dropped``, ``search_types``, ``mentions`` and ``explanation`` are JSON
 texts; ``cause`` is a ``PlanCause``. What a column means: ``PlanRecord``, ``ValidatedPlan``."""
-COSTS = ["milliseconds", "reused", "prompt_tokens", "completion_tokens"]
-CONTENT = [name for name in PLANS_SCHEMA.names if name not in COSTS]
-"""Columns that make up a plan's content; what it cost does not."""
 
 
 def plans_frame(records: Sequence[PlanRecord]) -> pd.DataFrame:
-    """Rows of ``PLANS_SCHEMA``, in the order of ``records``.
+    """Rows of ``PLANS``, in the order of ``records``.
 
     Broken surrogate pairs, which a reply may hold but no file can, become U+FFFD.
     """
-    frame = pd.DataFrame([_row(record) for record in records], columns=PLANS_SCHEMA.names)
+    frame = pd.DataFrame([_row(record) for record in records], columns=PLANS.names)
     return frame.astype({"prompt_tokens": "Int64", "completion_tokens": "Int64", "attempts": "int64", "reused": "bool"})
 
 
@@ -92,7 +94,7 @@ def dropped_json(validated: ValidatedPlan) -> str:
 
 
 def validated_plans(frame: pd.DataFrame) -> list[ValidatedPlan]:
-    """The validated plans of a frame of ``PLANS_SCHEMA``, in its order."""
+    """The validated plans of a frame of ``PLANS``, in its order."""
     return [
         ValidatedPlan(
             status=PlanStatus(status),

@@ -9,24 +9,30 @@ import pandas as pd
 import pyarrow as pa
 
 from skb_pipeline.storage.duck import content_hash
+from skb_pipeline.storage.frames import Column, Frame
 
-QUERIES_SCHEMA = pa.schema(
-    [
-        ("query_id", pa.string()),
-        ("query", pa.string()),
-        ("split", pa.string()),
-        ("answer_ids", pa.list_(pa.int64())),
-        ("origin", pa.string()),
-        ("template", pa.string()),
-        ("gold_plan", pa.string()),
-        ("anchor_ids", pa.list_(pa.struct([("var", pa.string()), ("node_id", pa.int64())]))),
-        ("wording", pa.string()),
-        ("style", pa.string()),
-        ("uses_alias", pa.bool_()),
-        ("gold_key", pa.string()),
-        ("seen_answer", pa.bool_()),
-        ("sample", pa.string()),
-    ]
+SPLITS = ("train", "val", "test")
+QUERIES = Frame(
+    name="Queries",
+    description="Questions with their answers (node ids), split, origin, template and gold plan.",
+    file="queries.parquet",
+    key=("query_id",),
+    columns={
+        "query_id": Column(pa.string(), filled=True, unique=True),
+        "query": Column(pa.string(), filled=True),
+        "split": Column(pa.string(), one_of=SPLITS),
+        "answer_ids": Column(pa.list_(pa.int64())),
+        "origin": Column(pa.string(), filled=True),
+        "template": Column(pa.string()),
+        "gold_plan": Column(pa.string()),
+        "anchor_ids": Column(pa.list_(pa.struct([("var", pa.string()), ("node_id", pa.int64())]))),
+        "wording": Column(pa.string()),
+        "style": Column(pa.string()),
+        "uses_alias": Column(pa.bool_()),
+        "gold_key": Column(pa.string()),
+        "seen_answer": Column(pa.bool_()),
+        "sample": Column(pa.string()),
+    },
 )
 """One row per query. ``answer_ids`` are in canonical order; what only questions made from the SKB have
 (``template`` to ``gold_key``) is null for questions that came with a source. ``seen_answer`` is that of
@@ -65,25 +71,15 @@ def seen_answers(splits: Iterable[str], answers: Iterable[Iterable[object]]) -> 
     return [not trained.isdisjoint(own) if split == "test" else None for split, own in rows]
 
 
-def queries_table(frame: pd.DataFrame) -> pa.Table:
-    """``frame`` as an Arrow table of exactly ``QUERIES_SCHEMA``.
-
-    Raises:
-        KeyError: a column is missing.
-        pyarrow.ArrowInvalid, pyarrow.ArrowTypeError: a column holds values of another type.
-    """
-    return pa.Table.from_pandas(frame[QUERIES_SCHEMA.names], schema=QUERIES_SCHEMA, preserve_index=False)
-
-
 def queries_hash(frame: pd.DataFrame, con: duckdb.DuckDBPyConnection) -> str:
     """Content hash of queries, with answers and anchors under their external keys.
 
     Neither row order nor the numbering of the nodes counts. An answer the SKB does not hold keeps its number.
 
     Args:
-        frame: columns of ``QUERIES_SCHEMA``; ``query_id`` unique.
+        frame: columns of ``QUERIES``; ``query_id`` unique.
         con: connection on the SKB that ``frame`` belongs to.
     """
     with con.cursor() as cursor:  # its registered table is gone with it
-        cursor.register("queries_to_hash", queries_table(frame))
+        cursor.register("queries_to_hash", QUERIES.table(frame))
         return content_hash(cursor, _BY_EXTERNAL_KEY)

@@ -10,8 +10,11 @@ import duckdb
 import pandas as pd
 
 from skb_pipeline.datasets.records import RawQuery
-from skb_pipeline.questions.frame import QUERIES_SCHEMA, seen_answers
+from skb_pipeline.questions.frame import QUERIES, seen_answers
 from skb_pipeline.text.cleaning import clean_text
+
+VERSION = "3"
+
 
 ORIGIN = "source"
 
@@ -53,7 +56,7 @@ def queries_from_source(
         candidate_types: types of possible answers.
 
     Returns:
-        Frame of ``QUERIES_SCHEMA`` in the order of the source, and the report.
+        Frame of ``QUERIES`` in the order of the source, and the report.
 
     Raises:
         ValueError: a query id occurs twice, or an answer's id belongs to candidates of several types.
@@ -95,6 +98,6 @@ def queries_from_source(
             }
         )
     report.absent_examples = sorted(absent)[:5]
-    frame = pd.DataFrame(rows, columns=QUERIES_SCHEMA.names)
+    frame = pd.DataFrame(rows, columns=QUERIES.names)
     frame["seen_answer"] = seen_answers(frame["split"], frame["answer_ids"])
     return frame.astype(object).where(lambda f: f.notna(), None), report

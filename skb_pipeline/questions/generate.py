@@ -20,7 +20,7 @@ import pandas as pd
 
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.questions.conditions import TextStore, candidate_phrases, only_named
-from skb_pipeline.questions.frame import QUERIES_SCHEMA, seen_answers
+from skb_pipeline.questions.frame import QUERIES, seen_answers
 from skb_pipeline.questions.mentions import Mention, Mentions, surface_key
 from skb_pipeline.questions.report import SPLITS, QuestionReport, Reason, TemplateReport
 from skb_pipeline.questions.settings import QuestionSpec
@@ -28,6 +28,9 @@ from skb_pipeline.questions.templates import Shape, Template, enumerate_template
 from skb_pipeline.questions.topology import Topology, load_nodes
 from skb_pipeline.questions.wording import Wordings
 from skb_pipeline.text.hashing import happens, key_hash, mix
+
+VERSION = "3"
+
 
 ANCHOR_TRIES = 32
 """Anchors (or pairs of anchors) tried per draw."""
@@ -77,7 +80,7 @@ def generate_questions(con: duckdb.DuckDBPyConnection, spec: DatasetSpec) -> tup
         spec: the dataset's spec.
 
     Returns:
-        ``(frame, report)``: the columns of ``frame.QUERIES_SCHEMA``, one row per question, sorted by ``query_id``;
+        ``(frame, report)``: the columns of ``frame.QUERIES``, one row per question, sorted by ``query_id``;
         and what became of every draw.
     """
     return _Generator(con, spec).run()
@@ -120,7 +123,7 @@ class _Generator:
         for question in questions:
             self._count(question, rows[question.draw.query_id])
         kept = [rows[question.draw.query_id] for question in questions]
-        frame = pd.DataFrame(kept, columns=QUERIES_SCHEMA.names)
+        frame = pd.DataFrame(kept, columns=QUERIES.names)
         frame["seen_answer"] = pd.Series(seen_answers(frame["split"], frame["answer_ids"]), dtype=object)
         return frame, self.report
 

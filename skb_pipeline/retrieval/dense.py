@@ -22,6 +22,11 @@ from skb_pipeline.storage import atomic
 from skb_pipeline.storage.artifacts import ManifestMismatchError
 from skb_pipeline.storage.frames import read_frame, write_frame
 
+VERSION = "1"
+FAISS = "faiss-cpu|faiss-gpu-cu12"
+"""The distribution that searches."""
+
+
 _MANIFEST = "dense.json"
 _VECTORS = "index.faiss"
 _IDS = "ids.parquet"

@@ -23,6 +23,11 @@ from skb_pipeline.retrieval.settings import EncoderSpec
 from skb_pipeline.storage import atomic
 from skb_pipeline.storage.artifacts import stable_hash
 
+VERSION = "1"
+ENCODER_LIBRARIES = ("sentence-transformers", "torch", "transformers")
+"""Distributions whose version may change a vector; the recipes of what holds or compares vectors name them."""
+
+
 Role = Literal["document", "query"]
 
 _POOLING_MODES = {"mean": "mean", "cls": "cls", "last_token": "lasttoken"}

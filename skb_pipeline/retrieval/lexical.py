@@ -30,7 +30,11 @@ from skb_pipeline.retrieval.ranking import Hits, canonical_of, top_k_with_ties
 from skb_pipeline.retrieval.settings import LexicalSpec
 from skb_pipeline.storage import atomic
 from skb_pipeline.storage.artifacts import ManifestMismatchError
-from skb_pipeline.text.tokens import TOKEN_RULE, Tokeniser
+from skb_pipeline.text import tokens as token_rule
+from skb_pipeline.text.tokens import Tokeniser
+
+VERSION = "1"
+
 
 _MANIFEST = "bm25.json"
 _NODE_IDS = "node_ids.npy"
@@ -156,7 +160,7 @@ class BM25Index:
 
 
 def _settings(spec: LexicalSpec) -> dict[str, Any]:
-    return {"token_rule": TOKEN_RULE, "lexical": spec.model_dump(mode="json")}
+    return {"token_rule": token_rule.VERSION, "lexical": spec.model_dump(mode="json")}
 
 
 def _token_ids(documents: Iterable[str], tokeniser: Tokeniser) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:

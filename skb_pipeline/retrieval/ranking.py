@@ -1,6 +1,6 @@
 """The ranking contract: what every branch, fusion and reranker hands on, and the rule that breaks ties.
 
-A ranking has the columns of ``RANKING_SCHEMA``. Per query the ranks are 1..n without gaps, no node occurs twice,
+A ranking has the columns of ``RANKING``. Per query the ranks are 1..n without gaps, no node occurs twice,
 scores are finite and do not rise, and nodes of equal score stand in canonical order. Rows are sorted by query
 order, then rank. A query without hits has no rows.
 """
@@ -15,9 +15,20 @@ import pandas as pd
 import pyarrow as pa
 
 from skb_pipeline.errors import UserError
+from skb_pipeline.storage.frames import Column, Frame
 
-RANKING_SCHEMA = pa.schema(
-    [("query_id", pa.string()), ("node_id", pa.int64()), ("rank", pa.int32()), ("score", pa.float64())]
+VERSION = "1"
+RANKING = Frame(
+    name="Ranking",
+    description="Hits of every query: rank from 1 without gaps, finite score, no node twice.",
+    file="ranking.parquet",
+    key=("query_id", "node_id"),
+    columns={
+        "query_id": Column(pa.string(), filled=True),
+        "node_id": Column(pa.int64(), filled=True, least=0),
+        "rank": Column(pa.int32(), filled=True, least=1),
+        "score": Column(pa.float64(), filled=True),
+    },
 )
 _NUMPY_TYPES = {"node_id": np.int64, "rank": np.int32, "score": np.float64}
 
@@ -253,8 +264,8 @@ def check_ranking(
 
 
 def _type_problems(frame: pd.DataFrame) -> list[str]:
-    if list(frame.columns) != RANKING_SCHEMA.names:
-        return [f"columns are {list(frame.columns)}, not {RANKING_SCHEMA.names}"]
+    if list(frame.columns) != RANKING.names:
+        return [f"columns are {list(frame.columns)}, not {RANKING.names}"]
     problems = [
         f"{name} is {frame[name].dtype}, not {np.dtype(kind)}"
         for name, kind in _NUMPY_TYPES.items()

@@ -33,18 +33,23 @@ from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.skb.labelled_documents import build_labelled_documents
 from skb_pipeline.skb.stark_documents import build_stark_documents
 from skb_pipeline.storage.duck import frame_hash
+from skb_pipeline.storage.frames import Column, Frame
 
-CODE_VERSION = "2"
+VERSION = "2"
 _LOG = logging.getLogger(__name__)
-DOCUMENTS_SCHEMA = pa.schema(
-    [
-        ("node_id", pa.int64()),
-        ("external_id", pa.string()),
-        ("node_type", pa.string()),
-        ("name", pa.string()),
-        ("document", pa.string()),
-        ("text_hash", pa.string()),
-    ]
+DOCUMENTS = Frame(
+    name="Documents",
+    description="One document per candidate node.",
+    file="documents.parquet",
+    key=("node_id",),
+    columns={
+        "node_id": Column(pa.int64(), filled=True, unique=True, least=0),
+        "external_id": Column(pa.string(), filled=True),
+        "node_type": Column(pa.string(), filled=True),
+        "name": Column(pa.string(), filled=True),
+        "document": Column(pa.string(), filled=True),
+        "text_hash": Column(pa.string(), filled=True),
+    },
 )
 
 
@@ -56,7 +61,7 @@ def build_documents(con: duckdb.DuckDBPyConnection, spec: DatasetSpec) -> pd.Dat
         spec: gives candidate types, format, document fields, labels and the cap on neighbours.
 
     Returns:
-        Frame of ``DOCUMENTS_SCHEMA`` in canonical order; ``text_hash`` is the sha256 of the document. Its
+        Frame of ``DOCUMENTS`` in canonical order; ``text_hash`` is the sha256 of the document. Its
         ``attrs["counts"]`` says, by reason, how often something could not be read or was left out.
     """
     counts: dict[str, int] = {}
@@ -67,7 +72,7 @@ def build_documents(con: duckdb.DuckDBPyConnection, spec: DatasetSpec) -> pd.Dat
     for reason, n in counts.items():
         _LOG.warning("documents of %s: %s: %d", spec.name, reason, n)
     nodes["text_hash"] = [hashlib.sha256(d.encode()).hexdigest() for d in nodes["document"]]
-    nodes = nodes[DOCUMENTS_SCHEMA.names]
+    nodes = nodes[DOCUMENTS.names]
     nodes.attrs["counts"] = counts
     return nodes
 

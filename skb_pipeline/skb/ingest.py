@@ -32,7 +32,7 @@ from skb_pipeline.storage.duck import connect, content_hash
 from skb_pipeline.text.cleaning import clean_ids, clean_text, coerce
 from skb_pipeline.text.parsers import parse_field
 
-CODE_VERSION = "2"
+VERSION = "2"
 _NODE_BATCH = 5_000
 _MEMORY = 3 << 30
 _RAW_NODE_SCHEMA = pa.schema(
@@ -494,7 +494,7 @@ def _measure(con: duckdb.DuckDBPyConnection, spec: DatasetSpec, report: LoadRepo
 def _write_manifest(con: duckdb.DuckDBPyConnection, spec: DatasetSpec, report: LoadReport) -> None:
     entries = {
         "dataset": spec.name,
-        "code_version": CODE_VERSION,
+        "code_version": VERSION,
         "schema": spec.section("node_types", "relations", "candidates"),
         "report": report.as_dict(),
     }

@@ -5,6 +5,8 @@ Layout under the store root::
     <dataset>/<stage>/<name>/current.json            {"version": ..., "previous": ...}
     <dataset>/<stage>/<name>/<version>/manifest.json  written last, so a folder without it is unfinished
     <dataset>/<stage>/<name>/<version>/...            the artefact's own files
+    <dataset>/<stage>/<name>/work-<recipe>/           half-done work of a run that failed, for the next one
+    <dataset>/<stage>/<name>/failure.json             why the last try failed, until one succeeds
 
 A version is looked up only through ``current.json``. A folder whose name starts with the scratch prefix is the
 leftover of a killed run; the next write of the same artefact sweeps it.
@@ -19,7 +21,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -31,6 +33,8 @@ from skb_pipeline.storage.paths import check_dataset_name, inside
 
 MANIFEST = "manifest.json"
 CURRENT = "current.json"
+FAILURE = "failure.json"
+WORK_PREFIX = "work-"
 _RECORDED_LIBRARIES = ("skb-pipeline", "duckdb", "pandas", "numpy", "pyarrow", "faiss-cpu", "bm25s", "torch")
 
 
@@ -55,9 +59,10 @@ class Recipe:
     Attributes:
         dataset: dataset name.
         asset: asset key as ``stage/name``.
-        code_version: the constant beside the asset's function; bumped when its behaviour changes.
-        inputs: asset key -> data version of every input read.
+        code_version: versions of the modules whose behaviour it shows.
+        inputs: input -> data version of all that was read. An input is an asset key, or a :func:`projection` of one.
         config: the parts of the dataset spec (and run config) the asset depends on, as plain JSON values.
+        libraries: versions of the libraries whose behaviour it shows, as ``major.minor``.
         identity: hash of the SKB's key -> node_id map; artefacts that hold node ids must not outlive it.
         seed: seed of everything random in it, or None.
     """
@@ -67,12 +72,29 @@ class Recipe:
     code_version: str
     inputs: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
+    libraries: Mapping[str, str] = field(default_factory=dict)
     identity: str | None = None
     seed: int | None = None
 
     def key(self) -> str:
         """sha256 over all fields."""
         return stable_hash(asdict(self))
+
+    def content_key(self) -> str:
+        """sha256 over what decides the content; the data version of an artefact that has no canonical content of its
+        own, such as an index. The numbering of nodes is no part of it."""
+        return stable_hash([self.code_version, self.inputs, self.config, self.libraries, self.seed])
+
+
+def projection(asset: str, splits: Iterable[str]) -> str:
+    """The name of an input of which only the rows of some splits are read: ``stage/name@train+val``."""
+    return f"{asset}@{'+'.join(sorted(splits))}"
+
+
+def parse_input(name: str) -> tuple[str, tuple[str, ...] | None]:
+    """Asset key and splits of an input's name; None where it is read as a whole."""
+    asset, at, splits = name.partition("@")
+    return asset, tuple(splits.split("+")) if at else None
 
 
 @dataclass(frozen=True)
@@ -86,6 +108,23 @@ class Artifact:
     def data_version(self) -> str:
         """Hash of the artefact's canonical content."""
         return str(self.manifest["data_version"])
+
+    def version_of(self, splits: Sequence[str] | None) -> str:
+        """Data version of the rows of some splits; of all that is in the artefact for None.
+
+        Raises:
+            ManifestMismatchError: it does not know its rows by split; the message says what makes it anew.
+        """
+        if splits is None:
+            return self.data_version
+        by_split = self.manifest.get("split_versions")
+        if by_split is None:
+            dataset, asset = self.manifest["dataset"], self.manifest["asset"]
+            raise ManifestMismatchError(
+                f"{asset} of dataset {dataset!r} has no versions by split: "
+                f"run `skb-pipeline run --dataset {dataset} --to {asset}`"
+            )
+        return stable_hash({split: by_split.get(split) for split in sorted(splits)})
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -160,14 +199,46 @@ class ArtifactStore:
             ArtifactMissingError: nothing was made yet.
             ManifestMismatchError: an input was made anew since; the message names it.
         """
-        artifact = self.require(dataset, asset)
-        for key, version in artifact.manifest["inputs"].items():
-            if self.require_fitting(dataset, key).data_version != version:
-                raise ManifestMismatchError(
-                    f"{asset} of dataset {dataset!r} was made from another version of {key} than the current one: "
-                    f"run `skb-pipeline run --dataset {dataset} --to {asset}`"
-                )
-        return artifact
+        return self.fitting(dataset, [asset])[asset]
+
+    def fitting(self, dataset: str, assets: Sequence[str]) -> dict[str, Artifact]:
+        """:meth:`require_fitting` for several artefacts; each manifest below them is read once."""
+        known: dict[str, Artifact] = {}
+
+        def check(asset: str) -> Artifact:
+            if asset in known:
+                return known[asset]
+            artifact = known[asset] = self.require(dataset, asset)
+            for name, version in artifact.manifest["inputs"].items():
+                key, splits = parse_input(name)
+                if check(key).version_of(splits) != version:
+                    raise ManifestMismatchError(
+                        f"{asset} of dataset {dataset!r} was made from another version of {key} than the current one: "
+                        f"run `skb-pipeline run --dataset {dataset} --to {asset}`"
+                    )
+            return artifact
+
+        return {asset: check(asset) for asset in assets}
+
+    def work_folder(self, recipe: Recipe) -> Path:
+        """A folder for half-done work on exactly this recipe: it outlives failures and kills, and goes when a version
+        of the artefact is finished (or with :meth:`collect_garbage`)."""
+        path = self.folder(recipe.dataset, recipe.asset) / f"{WORK_PREFIX}{recipe.key()[:16]}"
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def record_failure(self, dataset: str, asset: str, reason: str) -> None:
+        """Remember why an artefact could not be made; the next version that is finished clears it."""
+        atomic.write_json(self.folder(dataset, asset) / FAILURE, {"reason": reason, "time": _now()})
+
+    def failure(self, dataset: str, asset: str) -> str | None:
+        """Why the last try to make an artefact failed; None when it did not, or there was none."""
+        path = self.folder(dataset, asset) / FAILURE
+        return str(json.loads(path.read_text())["reason"]) if path.is_file() else None
+
+    def clear_failure(self, dataset: str, asset: str) -> None:
+        """What stood in the way does so no more."""
+        (self.folder(dataset, asset) / FAILURE).unlink(missing_ok=True)
 
     def find(self, recipe: Recipe) -> Artifact | None:
         """The current version if it was made from exactly this recipe, else None."""
@@ -196,8 +267,8 @@ class ArtifactStore:
                 "data_version": draft.data_version,
                 "metadata": draft.metadata,
                 "run_id": run_id,
-                "created": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-                "libraries": library_versions(),
+                "created": _now(),
+                "installed": library_versions(),
                 **draft.extra,
             }
             atomic.write_json(scratch / MANIFEST, manifest)
@@ -205,16 +276,20 @@ class ArtifactStore:
             version = uuid.uuid4().hex[:12]
             os.rename(scratch, folder / version)
             self._switch(folder, version)
+            self.clear_failure(recipe.dataset, recipe.asset)
+            _remove_work(folder)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def collect_garbage(self, dataset: str) -> list[Path]:
-        """Remove versions that are neither current nor previous, and scratch folders; return what went."""
+        """Remove versions that are neither current nor previous, scratch folders and half-done work; return the
+        versions that went."""
         removed: list[Path] = []
         root = inside(self.root, check_dataset_name(dataset))
         for pointer_file in sorted(root.glob(f"*/*/{CURRENT}")):
             folder = pointer_file.parent
             sweep(folder)
+            _remove_work(folder)
             # Listed before the pointer is read, and none younger than the current version: a run that finishes
             # meanwhile cannot lose what it made.
             versions = [p for p in sorted(folder.iterdir()) if (p / MANIFEST).is_file()]
@@ -234,6 +309,15 @@ class ArtifactStore:
             atomic.write_json(path, {"version": version, "previous": old.get("version")})
 
 
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+
+
+def _remove_work(folder: Path) -> None:
+    for work in folder.glob(f"{WORK_PREFIX}*"):
+        shutil.rmtree(work)
+
+
 def sweep(folder: Path) -> None:
     """Remove scratch entries left in ``folder`` by killed runs; those of living processes stay."""
     for leftover in filter(atomic.is_abandoned, folder.glob(f"{atomic.SCRATCH_PREFIX}*")):
@@ -244,7 +328,7 @@ def sweep(folder: Path) -> None:
 
 
 def library_versions() -> dict[str, str]:
-    """Versions of the libraries that shape artefacts; absent ones are left out."""
+    """Versions of the libraries that shape artefacts, for people; absent ones are left out."""
     versions = {}
     for name in _RECORDED_LIBRARIES:
         try:
@@ -252,3 +336,22 @@ def library_versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return versions
+
+
+def deciding_versions(names: Iterable[str]) -> dict[str, str]:
+    """``major.minor`` of libraries that decide results.
+
+    Args:
+        names: distributions; ``faiss-cpu|faiss-gpu-cu12`` takes the first that is installed. One that is absent has
+            the version "absent".
+    """
+    return {name.split("|")[0]: _deciding_version(name.split("|")) for name in sorted(names)}
+
+
+def _deciding_version(distributions: Sequence[str]) -> str:
+    for name in distributions:
+        try:
+            return ".".join(importlib.metadata.version(name).split(".")[:2])
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "absent"

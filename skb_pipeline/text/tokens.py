@@ -24,7 +24,7 @@ import unicodedata
 
 from skb_pipeline.text.stopwords import STOPWORDS, StopwordList
 
-TOKEN_RULE = "1"
+VERSION = "1"
 """Version of the rule above; an index built under another one is refused."""
 
 _JOINERS = r"[-+.&/':_]"

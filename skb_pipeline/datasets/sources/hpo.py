@@ -22,6 +22,9 @@ from pydantic import BaseModel, ConfigDict
 
 from skb_pipeline.datasets.records import RawNode, edge_batches
 
+VERSION = "1"
+
+
 OBO, HPOA, GENES = "hp.obo", "phenotype.hpoa", "genes_to_phenotype.txt"
 PHENOTYPIC_ABNORMALITY = "HP:0000118"
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')

@@ -2,52 +2,56 @@
 
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-
-import dagster as dg
 
 from skb_pipeline.datasets.records import Fetching
 from skb_pipeline.datasets.sources import open_source
-from skb_pipeline.orchestration.resources import WorkspaceParam
-from skb_pipeline.orchestration.steps import Step, StepConfig, pipeline_asset
+from skb_pipeline.orchestration.steps import Opened, Step, pipeline_asset
 from skb_pipeline.storage.artifacts import Draft, stable_hash
 
-CODE_VERSION = "1"
+
+@contextmanager
+def _files(step: Step) -> Iterator[Opened]:
+    """Digests of the files; ``opened`` is name -> path."""
+    source = open_source(step.spec)
+    if isinstance(source, Fetching):
+        source.fetch()
+    names = names_of(source.files())
+    digests = {name: file_digest(path) for path, name in names.items()}
+    yield Opened(config={"files": digests}, value={name: path for path, name in names.items()})
 
 
-@pipeline_asset("catalog/snapshot", deps=[], code_version=CODE_VERSION, kinds={"file"}, automatic=False)
-def snapshot(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig) -> dg.MaterializeResult:
+@pipeline_asset(
+    "catalog/snapshot",
+    sections=["source"],
+    # Adapters may ask what a spec declares; what they read out of the files is a matter of skb/store.
+    partly=["node_types", "relations", "candidates", "documents"],
+    opens=_files,
+    kinds={"file"},
+    automatic=None,
+)
+def snapshot(step: Step, draft: Draft) -> None:
     """Fingerprint of a dataset's source files. Everything else is recomputed only when it changes.
 
     Files are hashed byte by byte, so touching a file without changing it changes nothing.
     """
-    dataset = context.partition_key
-    spec = workspace.spec(dataset)
-    source = open_source(spec)
-    if isinstance(source, Fetching):
-        source.fetch()
-    paths = source.files()
-    names = names_of(paths)
-    digests = {names[path]: file_digest(path) for path in paths}
-    step = Step(context, workspace, config, code_version=CODE_VERSION, sections=["source"], config={"files": digests})
-
-    def build(draft: Draft) -> None:
-        sizes = {names[path]: path.stat().st_size for path in paths}
-        draft.finish(
-            stable_hash([spec.section("source"), digests]),
-            {
-                "files": len(paths),
-                "bytes": sum(sizes.values()),
-                "file_digests": digests,
-                "file_sizes": sizes,
-                "about": spec.description,
-                "version": spec.version or "not stated",
-                "citation": spec.citation or "not stated",
-                "licence": spec.licence or "not stated",
-            },
-        )
-
-    return step.run(build)
+    digests = step.recipe.config["files"]
+    sizes = {name: path.stat().st_size for name, path in step.opened.items()}
+    draft.finish(
+        stable_hash([step.spec.section("source"), digests]),
+        {
+            "files": len(sizes),
+            "bytes": sum(sizes.values()),
+            "file_digests": digests,
+            "file_sizes": sizes,
+            "about": step.spec.description,
+            "version": step.spec.version or "not stated",
+            "citation": step.spec.citation or "not stated",
+            "licence": step.spec.licence or "not stated",
+        },
+    )
 
 
 def names_of(paths: list[Path]) -> dict[Path, str]:

@@ -3,200 +3,233 @@
 import base64
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
-from skb_pipeline.evaluation.metrics import METRICS, evaluate_ranking
+from skb_pipeline.evaluation import metrics as measuring
+from skb_pipeline.evaluation import plan_quality as judging
+from skb_pipeline.evaluation import tables, traces
+from skb_pipeline.evaluation.metrics import METRICS, QUERY_METRICS, evaluate_ranking
 from skb_pipeline.evaluation.plan_quality import causes_table, judge_plans, plan_quality_markdown, plan_quality_table
 from skb_pipeline.evaluation.plan_risk import risk_markdown, risk_plot, risk_table
-from skb_pipeline.evaluation.tables import difference_table, markdown_rows, markdown_table, metric_table, write_duckdb
-from skb_pipeline.evaluation.traces import TRACES_SCHEMA, build_traces
+from skb_pipeline.evaluation.tables import (
+    METRIC_ROWS,
+    difference_table,
+    markdown_rows,
+    markdown_table,
+    metric_table,
+    missing_table,
+    write_duckdb,
+)
+from skb_pipeline.evaluation.traces import TRACES, Traced, build_traces
 from skb_pipeline.graph.branch import branch_hits, outcomes_frame
 from skb_pipeline.orchestration import types
-from skb_pipeline.orchestration.assets.ranking import PLANS, graph_hits_for_fusion, plans_of
-from skb_pipeline.orchestration.resources import WorkspaceParam
-from skb_pipeline.orchestration.steps import Step, StepConfig, pipeline_asset
+from skb_pipeline.orchestration.assets.ranking import if_wanted
+from skb_pipeline.orchestration.automation import on_any_content_change
+from skb_pipeline.orchestration.sources import plans_of
+from skb_pipeline.orchestration.steps import Opened, Opens, Step, optional, pipeline_asset
 from skb_pipeline.planning.agreement import plans_agree
-from skb_pipeline.planning.frames import validated_plans
+from skb_pipeline.planning.frames import PLANS, validated_plans
+from skb_pipeline.questions.frame import QUERIES
+from skb_pipeline.retrieval.encoder import ENCODER_LIBRARIES
 from skb_pipeline.skb.store import node_table
-from skb_pipeline.storage.artifacts import Draft, stable_hash
+from skb_pipeline.storage.artifacts import Artifact, Draft, stable_hash
 from skb_pipeline.storage.duck import connect, frame_hash, write_tables
-from skb_pipeline.storage.frames import read_frame, write_frame
-from skb_pipeline.workspace import (
-    METRICS_FILE,
-    OUTCOMES_FILE,
-    PLAN_QUALITY_FILE,
-    PLANS_FILE,
-    QUERIES_FILE,
-    QUERY_METRICS_FILE,
-    RANKING_FILE,
-    SKB_FILE,
-    TRACES_FILE,
-)
-
-CODE_VERSION = "3"
-SYSTEMS = ("bm25", "dense", "graph", "fused")
-"""Rankings that are evaluated, in the order of the table."""
-_QUERY_METRICS_SCHEMA = pa.schema(
-    [("query_id", pa.string()), ("split", pa.string()), *[(m, pa.float64()) for m in METRICS],
-     ("n_answers", pa.int64()), ("n_hits_listed", pa.int64())]
-)  # fmt: skip
+from skb_pipeline.systems.ranked import Ranked
+from skb_pipeline.systems.registry import Registry
+from skb_pipeline.workspace import METRICS_FILE, PLAN_QUALITY_FILE, SKB_FILE
 
 
-def _query_metrics_asset(system: str) -> dg.AssetsDefinition:
+def query_metrics_key(system: str) -> str:
+    """Key of the asset that holds a system's metrics per question."""
+    return f"evaluation/query_metrics_{system}"
+
+
+def query_metrics_asset(system: str, registry: Registry) -> dg.AssetsDefinition:
+    """The metrics of one system, question by question."""
     ranking = f"ranking/{system}"
 
     @pipeline_asset(
-        f"evaluation/query_metrics_{system}",
-        deps=[ranking, "questions/queries", "skb/store"],
-        code_version=CODE_VERSION,
+        query_metrics_key(system),
+        inputs=[ranking, "questions/queries", "skb/store"],
+        partly=["systems"],
+        opens=if_wanted(system, registry, registry[system]),
+        code=[measuring],
+        writes=[QUERY_METRICS],
         kinds={"parquet"},
         description=f"Hit@1, Hit@5, Recall@20 and MRR of every question under the ranking `{system}`.",
     )
-    def query_metrics_of_system(
-        context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig
-    ) -> dg.MaterializeResult:
-        step = Step(
-            context, workspace, config, code_version=CODE_VERSION,
-            inputs=[ranking, "questions/queries", "skb/store"], sections=["retrieval"],
-        )  # fmt: skip
+    def query_metrics(step: Step, draft: Draft) -> None:
+        if step.opened is not None:
+            draft.finish(stable_hash(["absent", step.opened]), {"absent": step.opened}, absent=step.opened)
+            return
+        queries = QUERIES.read(step.input("questions/queries"))
+        with connect(step.input("skb/store").file(SKB_FILE), read_only=True) as con:
+            known = con.execute("SELECT node_id FROM nodes").fetchnumpy()["node_id"]
+        frame, report = evaluate_ranking(Ranked.read(step.input(ranking)).ranking, queries, known_node_ids=known)
+        QUERY_METRICS.write(draft.path, types.check_frame(QUERY_METRICS, frame))
+        means = {f"test {m}": round(float(frame.loc[frame["split"] == "test", m].mean()), 4) for m in METRICS}
+        draft.finish(frame_hash(frame), {"dagster/row_count": len(frame), **means, **report.as_metadata()})
 
-        def build(draft: Draft) -> None:
-            queries = read_frame(step.input("questions/queries").file(QUERIES_FILE))
-            with connect(step.input("skb/store").file(SKB_FILE), read_only=True) as con:
-                known = con.execute("SELECT node_id FROM nodes").fetchnumpy()["node_id"]
-            frame, report = evaluate_ranking(
-                read_frame(step.input(ranking).file(RANKING_FILE)), queries, known_node_ids=known
-            )
-            write_frame(
-                draft.path / QUERY_METRICS_FILE, types.check_frame(types.QUERY_METRICS, frame), _QUERY_METRICS_SCHEMA
-            )
-            means = {f"test {m}": round(float(frame.loc[frame["split"] == "test", m].mean()), 4) for m in METRICS}
-            draft.finish(frame_hash(frame), {"dagster/row_count": len(frame), **means, **report.as_metadata()})
-
-        return step.run(build)
-
-    return query_metrics_of_system
+    return query_metrics
 
 
-query_metrics_assets = [_query_metrics_asset(system) for system in SYSTEMS]
-_PER_SYSTEM = {system: f"evaluation/query_metrics_{system}" for system in SYSTEMS}
+@contextmanager
+def _seeded(step: Step) -> Iterator[Opened]:
+    yield Opened(seed=step.spec.evaluation.seed)
 
 
-@pipeline_asset(
-    "evaluation/metrics",
-    deps=[*_PER_SYSTEM.values(), "questions/queries"],
-    code_version=CODE_VERSION,
-    kinds={"duckdb"},
-)
-def metrics(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig) -> dg.MaterializeResult:
-    """The metric table: every system, split and slice with 95 % intervals, and paired differences between systems.
+def metrics_asset(registry: Registry) -> dg.AssetsDefinition:
+    """The metric table of all systems there are for a dataset."""
+    per_system = {system: query_metrics_key(system) for system in registry.shown}
 
-    Stored as the DuckDB tables `metrics` and `differences`; each row carries the data versions of all it was
-    computed from.
-    """
-    spec = workspace.spec(context.partition_key)
-    step = Step(
-        context, workspace, config, code_version=CODE_VERSION,
-        inputs=[*_PER_SYSTEM.values(), "questions/queries"], sections=["evaluation"], seed=spec.evaluation.seed,
-    )  # fmt: skip
+    @pipeline_asset(
+        "evaluation/metrics",
+        inputs=["questions/queries", *(optional(key) for key in per_system.values())],
+        sections=["evaluation"],
+        opens=_seeded,
+        code=[tables],
+        kinds={"duckdb"},
+        automatic=on_any_content_change("questions/queries"),
+    )
+    def metrics(step: Step, draft: Draft) -> None:
+        """The metric table: every system, split and slice with 95 % intervals, and paired differences between systems.
 
-    def build(draft: Draft) -> None:
-        queries = read_frame(step.input("questions/queries").file(QUERIES_FILE))
-        frames = {s: read_frame(step.input(key).file(QUERY_METRICS_FILE)) for s, key in _PER_SYSTEM.items()}
-        settings: dict[str, Any] = {"dataset": step.dataset, "samples": spec.evaluation.bootstrap_samples,
-                                    "seed": spec.evaluation.seed}  # fmt: skip
-        rows = types.check_frame(types.METRICS, metric_table(frames, queries, **settings))
-        pairs = [(later, earlier) for i, later in enumerate(SYSTEMS) for earlier in SYSTEMS[:i]]
+        Stored as the DuckDB tables `metrics` and `differences`; each row carries the data versions of all it was
+        computed from. A system that is missing takes no other's row away; the table `missing` says why it is.
+        """
+        made, missing = made_and_missing(step, per_system)
+        queries = QUERIES.read(step.input("questions/queries"))
+        frames = {system: QUERY_METRICS.read(artifact) for system, artifact in made.items()}
+        evaluation = step.spec.evaluation
+        settings: dict[str, Any] = {
+            "dataset": step.dataset, "samples": evaluation.bootstrap_samples, "seed": evaluation.seed,
+        }  # fmt: skip
+        rows = types.check_frame(METRIC_ROWS, metric_table(frames, queries, **settings))
+        pairs = [(name, other) for name in made for other in registry.baselines_of(name) if other in made]
         differences = difference_table(frames, queries, baseline_pairs=pairs, **settings)
         version = frame_hash(rows)
-        rows = with_provenance(step, rows)
-        write_duckdb(draft.path / METRICS_FILE, rows, with_provenance(step, differences))
-        tables = {f"table {split}": markdown_table(rows, split=split) for split in ("test", "val")
-                  if (rows["split"] == split).any()}  # fmt: skip
-        draft.finish(version, {"dagster/row_count": len(rows), "systems": len(SYSTEMS)}, markdown=tables)
+        rows = with_provenance(step, rows, made)
+        write_duckdb(
+            draft.path / METRICS_FILE, rows, with_provenance(step, differences, made),
+            missing=missing_table(step.dataset, missing),
+        )  # fmt: skip
+        shown = {f"table {split}": markdown_table(rows, split=split) for split in ("test", "val")
+                 if (rows["split"] == split).any()}  # fmt: skip
+        if missing:
+            shown["missing"] = markdown_rows(missing_table(step.dataset, missing))
+        draft.finish(
+            stable_hash([version, missing]),
+            {"dagster/row_count": len(rows), "systems": len(made), "systems missing": len(missing)},
+            markdown=shown,
+        )
 
-    return step.run(build)
+    return metrics
 
 
-def with_provenance(step: Step, rows: pd.DataFrame) -> pd.DataFrame:
+def made_and_missing(step: Step, keys: dict[str, str]) -> tuple[dict[str, Artifact], dict[str, str]]:
+    """Of some systems' artefacts those there are, and why the others are missing: system -> artefact, system -> why."""
+    made, missing = {}, {}
+    for system, key in keys.items():
+        if key in step.lacking:
+            missing[system] = step.lacking[key]
+            continue
+        artifact = step.input(key)
+        absent = artifact.manifest.get("absent")
+        if absent is None:
+            made[system] = artifact
+        else:
+            missing[system] = str(absent)
+    return made, missing
+
+
+def with_provenance(step: Step, rows: pd.DataFrame, made: dict[str, Artifact]) -> pd.DataFrame:
     """``rows`` with the data version of every artefact behind the row's system, the run and the code version."""
-
-    artifacts = {system: step.input(key) for system, key in _PER_SYSTEM.items()}
     lineage = {
-        system: json.dumps({**a.manifest["lineage"], _PER_SYSTEM[system]: a.data_version}, sort_keys=True)
-        for system, a in artifacts.items()
+        system: json.dumps({**a.manifest["lineage"], query_metrics_key(system): a.data_version}, sort_keys=True)
+        for system, a in made.items()
     }
     return rows.assign(
-        depth=rows["system"].map({system: a.metadata["depth"] for system, a in artifacts.items()}),
+        depth=rows["system"].map({system: a.metadata["depth"] for system, a in made.items()}),
         run_id=step.context.run_id,
         lineage=rows["system"].map(lineage),
     )
 
 
-_PLAN_INPUTS = [PLANS, "ranking/graph", "graph/anchors", "graph/csr", "questions/queries", "skb/store"]
+def plan_quality_asset(system: str, registry: Registry) -> dg.AssetsDefinition:
+    """How good the plans are that one system of the kind ``plans`` executes."""
+    ranking = f"ranking/{system}"
 
-
-@pipeline_asset("evaluation/plan_quality", deps=_PLAN_INPUTS, code_version=CODE_VERSION, kinds={"duckdb"})
-def plan_quality(
-    context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig
-) -> dg.MaterializeResult:
-    """How good the plans of each engine are: do they execute, how many candidates do they leave, is an answer among
-    them, and does the risk level they state go with that.
-
-    Denominators are all questions that an engine was asked. Tables `plan_quality`, `causes` and `risk` in a DuckDB
-    file, and `risk_SPLIT.png`.
-    """
-    step = Step(
-        context, workspace, config, code_version=CODE_VERSION, inputs=_PLAN_INPUTS, sections=["retrieval", "linking"]
+    @pipeline_asset(
+        "evaluation/plan_quality",
+        inputs=["planning/query_plans", ranking, "graph/anchors", "graph/csr", "questions/queries", "skb/store"],
+        sections=["retrieval", "linking"],
+        partly=["encoder", "node_types", "relations", "candidates", "systems"],
+        opens=if_wanted(system, registry, registry[system]),
+        code=[judging],
+        libraries=ENCODER_LIBRARIES,
+        kinds={"duckdb"},
     )
+    def plan_quality(step: Step, draft: Draft) -> None:
+        """How good the plans of each engine are: do they execute, how many candidates do they leave, is an answer among
+        them, and does the risk level they state go with that.
 
-    def build(draft: Draft) -> None:
-        queries = read_frame(step.input("questions/queries").file(QUERIES_FILE))
-        with connect(step.input("skb/store").file(SKB_FILE), read_only=True) as con:
-            nodes = node_table(con)
-        node_type = nodes["node_type"].to_dict()
-        judged = {
-            engine: judge_plans(queries, outcomes, hits, node_type, plans_agree)
-            for engine, outcomes, hits in _executed(step, queries, nodes)
-        }
-        table = plan_quality_table(judged, queries, dataset=step.dataset)
-        causes, risk = causes_table(judged), risk_table(judged)
-        write_tables(draft.path / PLAN_QUALITY_FILE, {"plan_quality": table, "causes": causes, "risk": risk})
-        first = next(iter(judged))
-        test = table[(table["split"] == "test") & (table["slice"] == "all") & (table["engine"] == first)]
-        shown = {}
-        for split in ("test", "val"):
-            shown[f"{split} plans"] = plan_quality_markdown(table, split=split, slices=_PLAN_SLICES)
-            image = risk_plot(risk, split=split)
-            (draft.path / f"risk_{split}.png").write_bytes(image)
-            picture = f"![candidates by risk level](data:image/png;base64,{base64.b64encode(image).decode()})"
-            shown[f"{split} risk"] = f"{risk_markdown(risk, split=split)}\n\n{picture}"
-        draft.finish(
-            stable_hash([frame_hash(table), frame_hash(causes), frame_hash(risk)]),
-            {
-                f"test {measure}": round(float(value), 4)
-                for measure, value in test.set_index("measure")["value"].dropna().items()
-            },
-            markdown={**shown, "causes": markdown_rows(causes)},
-        )
+        Denominators are all questions that an engine was asked. Tables `plan_quality`, `causes` and `risk` in a DuckDB
+        file, and `risk_SPLIT.png`.
+        """
+        if step.opened is not None:
+            draft.finish(stable_hash(["absent", step.opened]), {"absent": step.opened}, absent=step.opened)
+            return
+        _judge(step, draft, ranking)
 
-    return step.run(build)
+    return plan_quality
+
+
+def _judge(step: Step, draft: Draft, ranking: str) -> None:
+    queries = QUERIES.read(step.input("questions/queries"))
+    with connect(step.input("skb/store").file(SKB_FILE), read_only=True) as con:
+        nodes = node_table(con)
+    node_type = nodes["node_type"].to_dict()
+    judged = {
+        engine: judge_plans(queries, outcomes, hits, node_type, plans_agree)
+        for engine, outcomes, hits in _executed(step, ranking, queries, nodes)
+    }
+    table = plan_quality_table(judged, queries, dataset=step.dataset)
+    causes, risk = causes_table(judged), risk_table(judged)
+    write_tables(draft.path / PLAN_QUALITY_FILE, {"plan_quality": table, "causes": causes, "risk": risk})
+    first = next(iter(judged))
+    test = table[(table["split"] == "test") & (table["slice"] == "all") & (table["engine"] == first)]
+    shown = {}
+    for split in ("test", "val"):
+        shown[f"{split} plans"] = plan_quality_markdown(table, split=split, slices=_PLAN_SLICES)
+        image = risk_plot(risk, split=split)
+        (draft.path / f"risk_{split}.png").write_bytes(image)
+        picture = f"![candidates by risk level](data:image/png;base64,{base64.b64encode(image).decode()})"
+        shown[f"{split} risk"] = f"{risk_markdown(risk, split=split)}\n\n{picture}"
+    draft.finish(
+        stable_hash([frame_hash(table), frame_hash(causes), frame_hash(risk)]),
+        {
+            f"test {measure}": round(float(value), 4)
+            for measure, value in test.set_index("measure")["value"].dropna().items()
+        },
+        markdown={**shown, "causes": markdown_rows(causes)},
+    )
 
 
 def _executed(
-    step: Step, queries: pd.DataFrame, nodes: pd.DataFrame
+    step: Step, ranking: str, queries: pd.DataFrame, nodes: pd.DataFrame
 ) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
     """Per engine its name, outcomes, and hits of executed plans; those of the first are there already."""
-    plans, ranked = step.input(PLANS), step.input("ranking/graph")
+    plans, ranked = step.input("planning/query_plans"), Ranked.read(step.input(ranking))
     first = str(plans.manifest["engine"])
-    yield first, read_frame(ranked.file(OUTCOMES_FILE)), graph_hits_for_fusion(ranked)
+    assert ranked.outcomes is not None
+    yield first, ranked.outcomes, ranked.for_fusion()
     query_ids = queries["query_id"].tolist()
-    others = [e for e in read_frame(plans.file(PLANS_FILE), ["engine"])["engine"].unique() if e != first]
+    others = [e for e in PLANS.read(plans, ["engine"])["engine"].unique() if e != first]
     branch = step.workspace.open_graph_branch(step.spec) if others else None
     for engine in others:
         assert branch is not None
@@ -211,35 +244,47 @@ def _executed(
 _PLAN_SLICES = ("all", "wording=known", "wording=held_out", "template=one_hop")
 
 
-@pipeline_asset(
-    "evaluation/traces",
-    deps=["questions/queries", "skb/store", *[f"ranking/{system}" for system in SYSTEMS]],
-    code_version=CODE_VERSION,
-    kinds={"parquet"},
-)
-def traces(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig) -> dg.MaterializeResult:
-    """For each question: its plan and links, and where every branch put each answer.
+def _system_settings(registry: Registry) -> Opens:
+    """How scores are made of parts decides what a trace tells."""
 
-    `skb-pipeline trace --dataset D QUERY_ID` prints one.
-    """
-    rankings = {system: f"ranking/{system}" for system in SYSTEMS}
-    step = Step(
-        context, workspace, config, code_version=CODE_VERSION,
-        inputs=["questions/queries", "skb/store", *rankings.values()], sections=["fusion"],
-    )  # fmt: skip
+    @contextmanager
+    def opens(step: Step) -> Iterator[Opened]:
+        yield Opened(config={"systems": {name: registry[name].settings() for name in registry}})
 
-    def build(draft: Draft) -> None:
+    return opens
+
+
+def traces_asset(registry: Registry) -> dg.AssetsDefinition:
+    """What became of each question, in all systems there are for a dataset."""
+    rankings = {system: f"ranking/{system}" for system in registry}
+
+    @pipeline_asset(
+        "evaluation/traces",
+        inputs=["questions/queries", "skb/store", *(optional(key) for key in rankings.values())],
+        opens=_system_settings(registry),
+        code=[traces],
+        writes=[TRACES],
+        kinds={"parquet"},
+        automatic=on_any_content_change("questions/queries", "skb/store"),
+    )
+    def tracing(step: Step, draft: Draft) -> None:
+        """For each question: its plan and links, and where every system put each answer.
+
+        `skb-pipeline trace --dataset D QUERY_ID` prints one.
+        """
+        made, missing = made_and_missing(step, rankings)
         with connect(step.input("skb/store").file(SKB_FILE), read_only=True) as con:
             nodes = node_table(con)
-        frame = build_traces(
-            read_frame(step.input("questions/queries").file(QUERIES_FILE)),
-            read_frame(step.input("ranking/graph").file(OUTCOMES_FILE)),
-            {system: read_frame(step.input(key).file(RANKING_FILE)) for system, key in rankings.items()},
-            nodes,
-            step.spec.fusion,
-            fused_graph=graph_hits_for_fusion(step.input("ranking/graph")),
+        traced = {}
+        for system, artifact in made.items():
+            ranked, declared = Ranked.read(artifact), registry[system]
+            parts = declared.components if all(part in made for part in declared.components) else ()
+            traced[system] = Traced(ranked.ranking, ranked.for_fusion(), ranked.outcomes, parts, declared.terms)
+        frame = build_traces(QUERIES.read(step.input("questions/queries")), traced, nodes)
+        TRACES.write(draft.path, frame)
+        draft.finish(
+            TRACES.hash(frame),
+            {"dagster/row_count": len(frame), "systems": len(made), "missing": missing},
         )
-        write_frame(draft.path / TRACES_FILE, frame, TRACES_SCHEMA)
-        draft.finish(frame_hash(frame), {"dagster/row_count": len(frame)})
 
-    return step.run(build)
+    return tracing

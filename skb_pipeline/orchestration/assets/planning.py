@@ -2,44 +2,68 @@
 
 import json
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
-import dagster as dg
 import pandas as pd
 from pydantic import Field
 
-from skb_pipeline.orchestration.resources import WorkspaceParam
-from skb_pipeline.orchestration.steps import Step, StepConfig, pipeline_asset
+from skb_pipeline.orchestration.steps import Opened, Step, StepConfig, pinned, pipeline_asset
+from skb_pipeline.planning.engines import opening
 from skb_pipeline.planning.engines.base import PlannerEngine, PlanRecord, Question, fallback_rate
 from skb_pipeline.planning.engines.from_file import FileEngine
 from skb_pipeline.planning.engines.openai_http import ModelServerError, ModelSettingsError
 from skb_pipeline.planning.engines.opening import ModelReport, asked_questions, with_engine
 from skb_pipeline.planning.engines.probing import runner
-from skb_pipeline.planning.frames import CONTENT, PLANS_SCHEMA, plans_frame
+from skb_pipeline.planning.frames import PLANS, plans_frame
+from skb_pipeline.planning.prompts import generation
 from skb_pipeline.planning.prompts.checking import check_examples
 from skb_pipeline.planning.prompts.generation import generate_guidance
 from skb_pipeline.planning.prompts.guidance import builtin_guidance
+from skb_pipeline.planning.rules import planner as rules_planner
 from skb_pipeline.planning.settings import LANGUAGE_MODELS, Engine
 from skb_pipeline.plans.schema import GraphSchema
-from skb_pipeline.questions.splits import queries_for
+from skb_pipeline.questions.frame import QUERIES
 from skb_pipeline.storage.artifacts import Artifact, Draft, stable_hash
-from skb_pipeline.storage.duck import connect, frame_hash
-from skb_pipeline.storage.frames import read_frame, write_frame
-from skb_pipeline.workspace import GUIDANCE_FILE, PLANS_FILE, QUERIES_FILE, SKB_FILE
+from skb_pipeline.storage.duck import connect
+from skb_pipeline.workspace import GUIDANCE_FILE, SKB_FILE
 
-GUIDANCE_CODE_VERSION = "2"
-PLANS_CODE_VERSION = "3"
-"""Also of the rules, the reading of replies and validation: what changes plans there is noticed by this alone."""
 _ON_GRAPH = ["graph/anchors", "graph/csr"]
+_OF_BRANCH = ["linking", "retrieval", "encoder"]
 _MODELS_SHOWN = 20
 
 
+@contextmanager
+def _wanted_guidance(step: Step) -> Iterator[Opened]:
+    """What counts of the plans' settings, and the guidance written for the dataset if there is one."""
+    plans = step.spec.plans
+    written = None if plans.guidance == "generated" else builtin_guidance(plans.guidance)
+    counts = {"guidance", "examples", "negated_hops", "retrieval_modes"}
+    yield Opened(
+        config={
+            "written": stable_hash(written.to_json()) if written is not None else None,
+            "plans": plans.model_dump(mode="json", include=counts),
+        },
+        value=written,
+    )
+
+
 @pipeline_asset(
-    "planning/guidance", deps=["questions/queries", "skb/store", *_ON_GRAPH], code_version=GUIDANCE_CODE_VERSION,
+    "planning/guidance",
+    # A changed source leaves guidance as it is, so that prompts, and the replies kept for them, stay the same.
+    inputs=[
+        pinned("questions/queries", splits=["train"]),
+        pinned("skb/store"),
+        *(pinned(key) for key in _ON_GRAPH),
+    ],
+    sections=["node_types", "relations", "candidates", "planner"],
+    partly=["plans", *_OF_BRANCH],
+    opens=_wanted_guidance,
+    code=[generation],
     kinds={"json"},
-)  # fmt: skip
-def guidance(context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: StepConfig) -> dg.MaterializeResult:
+)
+def guidance(step: Step, draft: Draft) -> None:
     """What the prompts of language models tell of the dataset beyond its schema: usual paths, rules, worked examples.
 
     Pinned: a changed source leaves it as it is, so that prompts, and the replies kept for them, stay the same. It is
@@ -47,43 +71,28 @@ def guidance(context: dg.AssetExecutionContext, workspace: WorkspaceParam, confi
     Examples were executed: of those written for a dataset each finds something, of those made from training questions
     each finds a right answer among its first ten.
     """
-    wanted = workspace.spec(context.partition_key).plans.guidance
-    # Without inputs in its recipe: a run that changed inputs ask for gives back what is there.
-    step = Step(
-        context, workspace, config, code_version=GUIDANCE_CODE_VERSION,
-        sections=["node_types", "relations", "candidates", "planner"],
-        config={"written": stable_hash(builtin_guidance(wanted).to_json()) if wanted != "generated" else None,
-                "plans": workspace.spec(context.partition_key).plans.model_dump(
-            mode="json", include={"guidance", "examples", "negated_hops", "retrieval_modes"})},
-    )  # fmt: skip
-
-    def build(draft: Draft) -> None:
-        schema = GraphSchema.from_spec(step.spec)
-        run = runner(workspace.open_graph_branch(step.spec))
-        # Not an input of the recipe, as guidance is not made anew when questions change.
-        queries = step.store.require_fitting(step.dataset, "questions/queries")
-        train, train_hash = queries_for(read_frame(queries.file(QUERIES_FILE)), ["train"])
-        if wanted == "generated":
-            checked = generate_guidance(step.spec, schema, train, run)
-        else:
-            checked = check_examples(builtin_guidance(wanted), schema, run)
-        made = checked.kept.to_json()
-        (draft.path / GUIDANCE_FILE).write_text(json.dumps(made, ensure_ascii=False, indent=1), encoding="utf-8")
-        draft.finish(
-            stable_hash(made),
-            {
-                "from": checked.kept.name,
-                "hints": len(checked.kept.hints),
-                "rules": len(checked.kept.rules),
-                "examples": len(checked.kept.examples),
-                "left out": len(checked.faults),
-                "reasons": [f"{what}: {why}" for what, why in checked.faults[:20]],
-                "notes": list(checked.notes),
-            },
-            made_from={"training questions": train_hash},
-        )
-
-    return step.run(build)
+    schema = GraphSchema.from_spec(step.spec)
+    run = runner(step.workspace.open_graph_branch(step.spec))
+    train = step.rows("questions/queries", QUERIES)
+    if step.opened is None:
+        checked = generate_guidance(step.spec, schema, train, run)
+    else:
+        checked = check_examples(step.opened, schema, run)
+    made = checked.kept.to_json()
+    (draft.path / GUIDANCE_FILE).write_text(json.dumps(made, ensure_ascii=False, indent=1), encoding="utf-8")
+    draft.finish(
+        stable_hash(made),
+        {
+            "from": checked.kept.name,
+            "hints": len(checked.kept.hints),
+            "rules": len(checked.kept.rules),
+            "examples": len(checked.kept.examples),
+            "left out": len(checked.faults),
+            "reasons": [f"{what}: {why}" for what, why in checked.faults[:20]],
+            "notes": list(checked.notes),
+        },
+        made_from=step.versions_read(),
+    )
 
 
 class PlansConfig(StepConfig):
@@ -98,13 +107,46 @@ class PlansConfig(StepConfig):
     questions: int = Field(default=0, ge=0)
 
 
+@contextmanager
+def _engines(step: Step) -> Iterator[Opened]:
+    """The engines as ``opened``, each with the report of a language model; what decides their plans is in the recipe,
+    and the graph is an input only where a planner looks into it."""
+    config = step.config
+    assert isinstance(config, PlansConfig)
+    spec = with_engine(step.spec, cast(Engine, config.engine or None))
+    store = step.store.require(spec.name, "skb/store")
+    with ExitStack() as stack:
+        con = stack.enter_context(connect(store.file(SKB_FILE), read_only=True))
+        engines = [
+            stack.enter_context(step.workspace.open_engine(spec, name, con, report=step.context.log.info))
+            for name in spec.plans.engines
+        ]
+        by_model = any(engine.name in LANGUAGE_MODELS for engine, _ in engines)
+        looks = by_model and (spec.plans.samples > 1 or spec.plans.empty_result_repair)
+        yield Opened(
+            config={
+                "engines": [engine.fingerprint() for engine, _ in engines],
+                "asked": [spec.plans.splits, config.questions] if by_model else None,
+            },
+            reads=["questions/queries", "skb/store", *(["planning/guidance"] if by_model else []),
+                   *(_ON_GRAPH if looks else [])],
+            holds=_nothing_to_ask_again,
+            value=(engines, spec.plans.splits),
+        )  # fmt: skip
+
+
 @pipeline_asset(
-    "planning/query_plans", deps=["questions/queries", "skb/store", "planning/guidance", *_ON_GRAPH],
-    code_version=PLANS_CODE_VERSION, kinds={"parquet"},
-)  # fmt: skip
-def query_plans(
-    context: dg.AssetExecutionContext, workspace: WorkspaceParam, config: PlansConfig
-) -> dg.MaterializeResult:
+    "planning/query_plans",
+    inputs=["questions/queries", "skb/store", "planning/guidance", *_ON_GRAPH],
+    partly=["plans", "planner", "node_types", "relations", "candidates", *_OF_BRANCH],
+    opens=_engines,
+    config=PlansConfig,
+    code=[opening, rules_planner],
+    writes=[PLANS],
+    libraries=["rapidfuzz"],
+    kinds={"parquet"},
+)
+def query_plans(step: Step, draft: Draft) -> None:
     """A plan per question and engine: by rules, by a language model (a server or in the process), or from a file.
 
     The first engine (`plans.engine` in the spec, or this run's config) is the one that `ranking/graph` executes; those
@@ -112,42 +154,23 @@ def query_plans(
     template. Replies of a language model are kept as they arrive, by prompt, model and settings: a killed run goes on
     where it was, and an unchanged prompt is never asked twice. Each question has a row whatever became of it.
     """
-    spec = with_engine(workspace.spec(context.partition_key), cast(Engine, config.engine or None))
-    store = workspace.store.require(spec.name, "skb/store")
-    with ExitStack() as stack:
-        con = stack.enter_context(connect(store.file(SKB_FILE), read_only=True))
-        engines = [
-            stack.enter_context(workspace.open_engine(spec, name, con, report=context.log.info))
-            for name in spec.plans.engines
-        ]
-        by_model = any(engine.name in LANGUAGE_MODELS for engine, _ in engines)
-        looks = by_model and (spec.plans.samples > 1 or spec.plans.empty_result_repair)
-        step = Step(
-            context, workspace, config, code_version=PLANS_CODE_VERSION,
-            inputs=["questions/queries", "skb/store", *(["planning/guidance"] if by_model else []),
-                    *(_ON_GRAPH if looks else [])],
-            config={"engines": [engine.fingerprint() for engine, _ in engines],
-                    "asked": [spec.plans.splits, config.questions] if by_model else None},
-        )  # fmt: skip
-
-        def build(draft: Draft) -> None:
-            queries = read_frame(step.input("questions/queries").file(QUERIES_FILE), ["query_id", "query", "split"])
-            asked = asked_questions(queries, spec.plans.splits, config.questions)
-            parts: list[pd.DataFrame] = []
-            for engine, report in engines:
-                mask = asked if engine.name in LANGUAGE_MODELS else asked | True
-                made = plan_rows(engine, queries, mask, must=not parts)
-                draft.metadata |= engine_metadata(engine, made, report, first=not parts)
-                parts.append(plans_frame(made))
-            frame = pd.concat(parts, ignore_index=True)
-            write_frame(draft.path / PLANS_FILE, frame, PLANS_SCHEMA)
-            draft.finish(
-                frame_hash(frame[CONTENT]),
-                {"dagster/row_count": len(frame), "engine": engines[0][0].name, **draft.metadata},
-                engine=engines[0][0].name,
-            )
-
-        return step.run(build, holds=_nothing_to_ask_again)
+    engines, splits = step.opened
+    queries = QUERIES.read(step.input("questions/queries"), ["query_id", "query", "split"])
+    asked = asked_questions(queries, splits, step.config.questions)
+    parts: list[pd.DataFrame] = []
+    for engine, report in engines:
+        mask = asked if engine.name in LANGUAGE_MODELS else asked | True
+        made = plan_rows(engine, queries, mask, must=not parts)
+        draft.metadata |= engine_metadata(engine, made, report, first=not parts)
+        parts.append(plans_frame(made))
+    frame = pd.concat(parts, ignore_index=True)
+    PLANS.write(draft.path, frame)
+    first = engines[0][0].name
+    draft.finish(
+        PLANS.hash(frame),
+        {"dagster/row_count": len(frame), "engine": first, **draft.metadata},
+        engine=first,
+    )
 
 
 def plan_rows(engine: PlannerEngine, queries: pd.DataFrame, asked: Any, *, must: bool) -> list[PlanRecord]:

@@ -23,6 +23,8 @@ from skb_pipeline.plans.validation import validate
 from skb_pipeline.questions.templates import Shape, Step, Template, enumerate_steps
 from skb_pipeline.questions.wording import plural, readable, with_article
 
+VERSION = "3"
+"""Also of the checking of examples."""
 MOST_HINTS = 16
 FEW, HUNDREDS = 20, 200
 """Answers up to which a plan may be called aggressive, and above which it is weak."""

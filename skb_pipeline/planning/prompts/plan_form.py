@@ -1,7 +1,8 @@
 """The form of a plan that a language model is asked for: its JSON schema, and plans written in that form.
 
-What a dataset does not offer (negated hops, retrieval modes) is no part of the form. Properties come in one order in
-schema, examples and repair rounds, since models write them in the order of the schema.
+What a dataset does not offer (negated hops, retrieval modes) is no part of the form, nor are directions, optional hops
+and conditions, which no prompt offers yet. Properties come in one order in schema, examples and repair rounds, since
+models write them in the order of the schema.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self, get_args
 
 from skb_pipeline.datasets.spec import DatasetSpec
-from skb_pipeline.plans.plan import TARGET, MatchMode, Plan, RetrievalMode, RiskLevel
+from skb_pipeline.plans.plan import TARGET, Direction, MatchMode, Plan, RetrievalMode, RiskLevel
 from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.plans.structure import connected_variables, target_labels
 
@@ -94,8 +95,10 @@ class PlanForm:
 
         Raises:
             NotInFormError: the plan has a negated hop, or is a ``doc_search`` or ``skip``, and the form has no such
-                thing.
+                thing; or it has a direction, an optional hop or a condition.
         """
+        if plan.where or any(hop.optional or hop.direction is not Direction.ANY for hop in plan.hops):
+            raise NotInFormError("the plan has a direction, an optional hop or a condition; the form has none of them")
         if not self.negated_hops and any(hop.negated for hop in plan.hops):
             raise NotInFormError("the plan has a negated hop, and negated hops are off")
         if not self.retrieval_modes and plan.retrieval_mode in ("doc_search", "skip"):

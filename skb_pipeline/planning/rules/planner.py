@@ -27,6 +27,9 @@ from skb_pipeline.plans.plan import TARGET, Anchor, Hop, Plan, RiskLevel, Target
 from skb_pipeline.plans.schema import GraphSchema, Triple
 from skb_pipeline.plans.validation import MAX_ANCHORS, MAX_HOPS, validate
 
+VERSION = "4"
+
+
 _OPTIONS = 8
 """Options tried per mention."""
 _COMBINATIONS = 4096

@@ -146,7 +146,7 @@ def write_stark(
     Args:
         con: an SKB file.
         folder: laid out as on the hub; existing files are replaced.
-        queries: frame of ``QUERIES_SCHEMA``; those with the template ``human`` go into the file of human questions.
+        queries: frame of ``QUERIES``; those with the template ``human`` go into the file of human questions.
             Answers that are not in the SKB get numbers above all nodes.
 
     Returns:

@@ -19,6 +19,8 @@ from skb_pipeline.datasets.sources.tables.qrels import read_qrels
 from skb_pipeline.datasets.sources.tables.reading import column_names, list_of_texts, read_columns, read_rows
 from skb_pipeline.text.cleaning import clean_ids, clean_text
 
+VERSION = "1"
+
 
 class TablesSource:
     """Adapter ``tables``. Rows of nodes that cannot be read are quarantined; a fault in a file of edges or questions

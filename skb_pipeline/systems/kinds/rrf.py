@@ -1,0 +1,104 @@
+"""The kind ``rrf``: several rankings joined by weighted reciprocal ranks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from fractions import Fraction
+from types import ModuleType
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from skb_pipeline.datasets.spec import DatasetSpec
+from skb_pipeline.fusion import rrf
+from skb_pipeline.retrieval.ranking import RANKING
+from skb_pipeline.systems.kind import Sources, System
+from skb_pipeline.systems.ranked import Questions, Ranked
+
+VERSION = "1"
+_LOG = logging.getLogger(__name__)
+
+
+class RRFSystem(System):
+    """Rankings fused by their ranks (see ``fusion.rrf``)."""
+
+    stores = (RANKING,)
+    canonical_ties = False  # among equal scores the better single rank comes first
+
+    kind: Literal["rrf"]
+    of: list[str] = Field(min_length=1)
+    """Systems that are joined."""
+    weight: float | None = Field(default=None, ge=0, le=1)
+    """Of the first of two lists; the second has the rest."""
+    weights: list[float] | None = None
+    """One per list, not negative; they need not sum to 1. Without ``weight`` and ``weights`` all lists count alike."""
+    k: int = Field(default=60, ge=0)
+    """Rank constant."""
+    depth: int = Field(default=100, ge=1)
+    """Rows kept per query."""
+
+    @model_validator(mode="after")
+    def _weights_fit(self) -> Self:
+        if len(set(self.of)) != len(self.of):
+            raise ValueError(f"of: a system is named twice: {self.of}")
+        if self.weight is not None and (self.weights is not None or len(self.of) != 2):
+            raise ValueError("weight is for two lists, and not beside weights")
+        if self.weights is not None and len(self.weights) != len(self.of):
+            raise ValueError(f"weights: {len(self.weights)} for {len(self.of)} lists")
+        if self.weights is not None and (min(self.weights) < 0 or max(self.weights) == 0):
+            raise ValueError("weights: they must not be negative, nor all zero")
+        return self
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """See ``System``."""
+        return tuple(self.of)
+
+    @property
+    def weight_of(self) -> dict[str, Fraction]:
+        """Weight of each list as the decimal number it is written as."""
+        if self.weight is not None:
+            first = Fraction(repr(self.weight))
+            return dict(zip(self.of, (first, 1 - first), strict=True))
+        return {name: Fraction(repr(w)) for name, w in zip(self.of, self.weights or [1.0] * len(self.of), strict=True)}
+
+    def describe(self) -> str:
+        """See ``System``."""
+        parts = " + ".join(f"{float(weight):g} × {name}" for name, weight in self.weight_of.items())
+        return f"Reciprocal rank fusion: {parts}, k = {self.k}."
+
+    def code(self) -> tuple[ModuleType, ...]:
+        """See ``System``."""
+        return (rrf,)
+
+    def depth_for(self, spec: DatasetSpec) -> int:
+        """See ``System``."""
+        return self.depth
+
+    def open(self, sources: Sources) -> None:
+        """See ``System``: there is nothing to open."""
+
+    def rank(self, opened: Any, sources: Sources, questions: Questions) -> Ranked:
+        """See ``System``."""
+        lists = {name: sources.component(name, questions).for_fusion() for name in self.of}
+        frame, report = rrf.rrf(
+            lists,
+            weights=self.weight_of,
+            k=self.k,
+            canonical=sources.canonical,
+            depth=self.depth,
+            query_order=questions.ids,
+        )
+        if len(lists) > 1 and report.queries > 20 and report.shared == 0:
+            _LOG.warning("%s share no hit: do they name nodes differently?", " and ".join(lists))
+        weights = {name: float(weight) for name, weight in self.weight_of.items()}
+        return Ranked(frame, metadata={"weights": weights, "k": self.k, **report.metadata()})
+
+    def terms(self, ranks: Mapping[str, int | None]) -> Mapping[str, float]:
+        """See ``System``: the summands of the score."""
+        found = {}
+        for name, weight in self.weight_of.items():
+            rank = ranks[name]
+            found[name] = 0.0 if rank is None else float(weight / (self.k + rank))
+        return found

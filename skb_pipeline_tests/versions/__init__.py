@@ -1,0 +1,1 @@
+"""The lock of versions: behaviour that changes must not keep its version by oversight."""
