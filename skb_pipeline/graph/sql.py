@@ -1,4 +1,5 @@
-"""Plans as one SQL statement over ``adjacency`` and ``nodes`` of an SKB file, and its execution in DuckDB.
+"""Plans as one SQL statement over ``adjacency``, ``nodes`` and ``edges`` of an SKB file, and its execution in DuckDB.
+``edges`` is read where the direction of a hop filters, as the adjacency does not tell heads from tails.
 
 The text depends on a plan's shape alone: labels, relations, node ids and cosines are parameters.
 """
@@ -14,10 +15,10 @@ from dataclasses import dataclass, field
 import duckdb
 import numpy as np
 
-from skb_pipeline.plans.plan import TARGET, Plan
+from skb_pipeline.plans.plan import TARGET, Hop, Plan
 from skb_pipeline.plans.results import Bindings, GraphOutcome, GraphResult, check_bindings, no_answers
 from skb_pipeline.plans.schema import GraphSchema
-from skb_pipeline.plans.structure import negations, scored_anchors, variable_types
+from skb_pipeline.plans.structure import course_of, negations, scored_anchors, variable_types
 from skb_pipeline.plans.validation import check_executable
 
 ROUTE = "sql"
@@ -54,7 +55,7 @@ def compile_sql(plan: Plan, schema: GraphSchema) -> CompiledSql:
     """Compile a plan. The semantics are those of ``docs/plans.md``.
 
     Raises:
-        ValueError: the plan is not valid as it stands (see ``planning.validation``), or it is a ``doc_search``,
+        ValueError: the plan is not valid as it stands (see ``plans.validation``), or it is a ``doc_search``,
             which is no matter of the graph.
     """
     check_executable(plan, schema)
@@ -67,6 +68,7 @@ class _Compiler:
     schema: GraphSchema
     names: dict[str, str] = field(default_factory=dict)
     conditions: list[str] = field(default_factory=list)
+    directed: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.types = variable_types(self.plan, self.schema)
@@ -81,7 +83,7 @@ class _Compiler:
             self._join(i, distance)
         self._use_edges_once(positive)
         self._negate()
-        sources = [f"a{i}" for i in self.scored] + [f"adjacency h{i}" for i in positive]
+        sources = [*(f"a{i}" for i in self.scored), *(f"adjacency h{i}" for i in positive), *self.directed]
         # The sum has one fixed order, that of the plan's anchors, so that engines agree to the last bit.
         score = " + ".join(f"a{i}.cosine" for i in self.scored)
         target = self.columns[TARGET]
@@ -125,6 +127,24 @@ class _Compiler:
             known = self.columns.setdefault(var, column)
             if known != column:
                 self.conditions.append(f"{column} = {known}")
+        runs = self._runs(hop, f"h{i}", f"e{i}", near)
+        if runs:
+            self.directed.append(f"edges e{i}")
+            self.conditions += runs
+
+    def _runs(self, hop: Hop, entry: str, edge: str, near: str) -> list[str]:
+        """Conditions on an adjacency entry whose ``src`` is of variable ``near``, and on its edge; none where the hop's
+        direction filters nothing."""
+        course = course_of(hop, self.types, self.schema)
+        if course is None:
+            return []
+        condition = f"{edge}.head = {entry}.{'src' if course.head == near else 'dst'}"
+        if course.undirected is not None:
+            target = f"{entry}.{'src' if near == TARGET else 'dst'}"
+            of_type = f"SELECT node_id FROM nodes WHERE node_type = {self._name(course.undirected)}"
+            condition = f"({condition} OR {target} IN ({of_type}))"
+        # The relation lets zone maps skip edges, which are sorted by it.
+        return [f"{edge}.relation = {self._name(hop.rel)}", f"{edge}.edge_id = {entry}.edge_id", condition]
 
     def _use_edges_once(self, positive: Sequence[int]) -> None:
         for place, i in enumerate(positive):
@@ -134,15 +154,19 @@ class _Compiler:
 
     def _negate(self) -> None:
         for negation in negations(self.plan):
-            relation = f"x.relation = {self._name(self.plan.hops[negation.hop].rel)}"
-            subject = self.columns[negation.subject]
-            if negation.other in self.numbers:
-                a = f"a{self.numbers[negation.other]}"
-                inner = f"{a} AS c, adjacency x WHERE {relation} AND x.src = c.node_id AND x.dst = {subject}"
+            hop, subject = self.plan.hops[negation.hop], self.columns[negation.subject]
+            sources, conditions = ["adjacency x"], [f"x.relation = {self._name(hop.rel)}"]
+            anchored = negation.other in self.numbers
+            if anchored:
+                sources.insert(0, f"a{self.numbers[negation.other]} AS c")
+                conditions += ["x.src = c.node_id", f"x.dst = {subject}"]
             else:
-                kind = self._type_is("x.dst_type", negation.other)
-                inner = f"adjacency x WHERE {relation} AND {kind} AND x.src = {subject}"
-            self.conditions.append(f"NOT EXISTS (SELECT 1 FROM {inner})")
+                conditions += [self._type_is("x.dst_type", negation.other), f"x.src = {subject}"]
+            runs = self._runs(hop, "x", "e", negation.other if anchored else negation.subject)
+            if runs:
+                sources.append("edges e")
+            text = f"SELECT 1 FROM {', '.join(sources)} WHERE {' AND '.join([*conditions, *runs])}"
+            self.conditions.append(f"NOT EXISTS ({text})")
 
     def _type_is(self, column: str, var: str) -> str:
         return f"{column} IN ({', '.join(self._name(label) for label in self.types[var])})"

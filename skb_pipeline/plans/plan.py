@@ -1,14 +1,24 @@
 """The plan: anchors, hops and a target, as one JSON object per question (GRASP, Stage 1).
 
-Our one extension is ``negated`` on a hop. Meaning of a plan: ``docs/plans.md``.
+Our extensions are ``negated``, ``direction`` and ``optional`` on a hop, and ``where``. Meaning of a plan:
+``docs/plans.md``.
 """
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 TARGET = "T"
 """The variable whose bindings are the answers."""
@@ -26,8 +36,27 @@ Text = Annotated[str, AfterValidator(_storable)]
 """Text that can be stored as UTF-8. JSON may hold half a surrogate pair, which cannot."""
 
 
+def _comparable(value: Any) -> Any:
+    """One fault for a value of any wrong kind; the union below would give one per member."""
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, str):
+            _storable(item)
+        elif isinstance(item, bool) or not isinstance(item, int | float) or not abs(item) <= sys.float_info.max:
+            raise ValueError("a value is a text, a finite number or a list of these")
+    return value
+
+
+Value = Annotated[str | int | float | list[str | int | float], BeforeValidator(_comparable)]
+"""What a field is compared with."""
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+def _left_out(dumped: dict[str, Any], **defaults: Any) -> dict[str, Any]:
+    """What was dumped, without the keys that have their default."""
+    return {key: value for key, value in dumped.items() if key not in defaults or value != defaults[key]}
 
 
 class MatchMode(StrEnum):
@@ -55,14 +84,28 @@ class Anchor(_Model):
     match_mode: MatchMode = MatchMode.NAME
 
 
+class Direction(StrEnum):
+    """Which way the edge of a hop is stored: either, with ``from`` as its head, or with ``to_var`` as its head."""
+
+    ANY = "any"
+    OUT = "out"
+    IN = "in"
+
+
 class Hop(_Model):
-    """An edge of relation ``rel`` between two variables, in either direction."""
+    """An edge of relation ``rel`` between two variables. ``optional``: a match without it is one too."""
 
     from_var: Text = Field(alias="from", min_length=1)
     rel: Text
     to_var: Text = Field(min_length=1)
     to_label: Text
     negated: bool = False
+    direction: Direction = Direction.ANY
+    optional: bool = False
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _left_out(dump(self), direction=Direction.ANY, optional=False)
 
 
 class Target(_Model):
@@ -78,10 +121,25 @@ RetrievalMode = Literal["doc_search", "graph_filter_doc", "graph_expand", "graph
 question as text, from a node of the answers' own type, by a filter alone, or by text search outside the plan."""
 
 
+Comparison = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains"]
+"""``in`` takes a list, ``contains`` a text, the others a text or a number."""
+
+
+class Condition(_Model):
+    """The nodes of variable ``var`` have, in the parsed field ``field``, a value that compares so with ``value``."""
+
+    var: Text = Field(min_length=1)
+    field: Text = Field(min_length=1)
+    op: Comparison
+    value: Value
+
+
 class Plan(_Model):
     """One question's plan. ``model_dump(mode="json", by_alias=True)`` gives the JSON form.
 
-    ``retrieval_mode`` None asks for nothing but what anchors, hops and target say.
+    ``retrieval_mode`` None asks for nothing but what anchors, hops and target say. ``direction`` and ``optional`` of a
+    hop and ``where`` are left out of the JSON form where they have their defaults, so that plans that do not use them
+    are written as they were before there were such keys.
     """
 
     anchors: list[Anchor] = Field(default_factory=list)
@@ -89,6 +147,11 @@ class Plan(_Model):
     target: Target = Target()
     risk_level: RiskLevel = RiskLevel.NORMAL
     retrieval_mode: RetrievalMode | None = None
+    where: list[Condition] = Field(default_factory=list)
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _left_out(dump(self), where=[])
 
 
 class PlanStatus(StrEnum):

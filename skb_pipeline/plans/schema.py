@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol, Self
 
+from skb_pipeline.plans.plan import Direction
+
 
 class Triple(NamedTuple):
     """An allowed (head type, relation, tail type)."""
@@ -15,6 +17,18 @@ class Triple(NamedTuple):
     head: str
     relation: str
     tail: str
+
+
+class DeclaresRelation(Protocol):
+    """One allowed triple of a dataset's spec."""
+
+    @property
+    def triple(self) -> Triple:
+        """The triple."""
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether its edges have no direction."""
 
 
 class DeclaresGraph(Protocol):
@@ -25,7 +39,7 @@ class DeclaresGraph(Protocol):
         """Node types, in declared order."""
 
     @property
-    def triples(self) -> Sequence[Triple]:
+    def relations(self) -> Sequence[DeclaresRelation]:
         """Allowed triples, in declared order."""
 
     @property
@@ -41,15 +55,18 @@ class GraphSchema:
         node_types: all node types, in declared order.
         triples: allowed (head type, relation, tail type), in declared order.
         candidate_types: types of possible answers, in declared order.
+        symmetric: those of ``triples`` whose edges have no direction; which end of them is stored as the head means
+            nothing.
 
     Raises:
-        ValueError: a triple or candidate type uses a type that is not in ``node_types``, or there is no
-            candidate type.
+        ValueError: a triple or candidate type uses a type that is not in ``node_types``, there is no candidate type,
+            or a symmetric triple is not one of ``triples`` or joins two types.
     """
 
     node_types: tuple[str, ...]
     triples: tuple[Triple, ...]
     candidate_types: tuple[str, ...]
+    symmetric: tuple[Triple, ...] = ()
 
     def __post_init__(self) -> None:
         used = [t for triple in self.triples for t in (triple.head, triple.tail)]
@@ -58,11 +75,19 @@ class GraphSchema:
                 raise ValueError(f"type {name!r} is not one of the node types {list(self.node_types)}")
         if not self.candidate_types:
             raise ValueError("a schema needs at least one candidate type")
+        for triple in self.symmetric:
+            if triple not in self.triples or triple.head != triple.tail:
+                raise ValueError(f"{tuple(triple)} is symmetric, but no declared triple within one type")
 
     @classmethod
     def from_spec(cls, spec: DeclaresGraph) -> Self:
         """The schema part of a dataset's spec."""
-        return cls(tuple(spec.node_types), tuple(spec.triples), tuple(spec.candidate_types))
+        return cls(
+            tuple(spec.node_types),
+            tuple(relation.triple for relation in spec.relations),
+            tuple(spec.candidate_types),
+            tuple(relation.triple for relation in spec.relations if relation.symmetric),
+        )
 
     @cached_property
     def relations(self) -> tuple[str, ...]:
@@ -84,6 +109,8 @@ class GraphSchema:
         """Triples of one relation; empty for an unknown one."""
         return self._by_relation.get(relation, ())
 
-    def allows(self, one: str, relation: str, other: str) -> bool:
-        """Whether an edge of ``relation`` may join the two types, in either direction."""
-        return not self._triple_set.isdisjoint((Triple(one, relation, other), Triple(other, relation, one)))
+    def allows(self, one: str, relation: str, other: str, direction: Direction = Direction.ANY) -> bool:
+        """Whether an edge of ``relation`` may join the two types: from ``one`` to ``other`` (``out``), from ``other``
+        to ``one`` (``in``), or one of both."""
+        out = direction is not Direction.IN and Triple(one, relation, other) in self._triple_set
+        return out or (direction is not Direction.OUT and Triple(other, relation, one) in self._triple_set)

@@ -6,11 +6,11 @@ Shared by validation and by every engine, so that none reads a plan in its own w
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from skb_pipeline.plans.plan import TARGET, Hop, Plan
-from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.plan import TARGET, Direction, Hop, Plan
+from skb_pipeline.plans.schema import GraphSchema, Triple
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,43 @@ class Negation:
     other: str
 
 
+@dataclass(frozen=True)
+class Course:
+    """The direction of a hop, where some edges between the types of its ends run the other way.
+
+    Attributes:
+        head, tail: the variables whose nodes must be the head and the tail of the edge.
+        undirected: a type within which the direction means nothing, since the relation is symmetric there; only a
+            target of several types can have it beside others. None: there is no such type.
+    """
+
+    head: str
+    tail: str
+    undirected: str | None
+
+
+def course_of(hop: Hop, types: Mapping[str, Sequence[str]], schema: GraphSchema) -> Course | None:
+    """What a hop's direction has to filter; None where every edge of its relation between its ends will do.
+
+    Args:
+        hop: of a valid plan.
+        types: node types of every variable (:func:`variable_types`).
+    """
+    if hop.direction is Direction.ANY or hop.from_var == hop.to_var:  # a self-loop runs either way
+        return None
+    ends = hop.from_var, hop.to_var
+    head, tail = ends if hop.direction is Direction.OUT else ends[::-1]
+    pairs = [(one, other) for one in types[head] for other in types[tail]]
+    undirected = [one for one, other in pairs if one == other and Triple(one, hop.rel, one) in schema.symmetric]
+    backward = any(
+        schema.allows(one, hop.rel, other, Direction.IN)
+        for one, other in pairs
+        if one != other or one not in undirected
+    )
+    # One end is not the target and has one type, so there is at most one pair within a type.
+    return Course(head, tail, undirected[0] if undirected else None) if backward else None
+
+
 def declared_target_labels(plan: Plan, schema: GraphSchema) -> tuple[str, ...]:
     """Labels of the target as the plan lists them, without repetition; all candidate types if it lists none."""
     return tuple(dict.fromkeys(plan.target.labels)) or schema.candidate_types
@@ -38,7 +75,7 @@ def target_labels(plan: Plan, schema: GraphSchema) -> tuple[str, ...]:
     """Labels a target node can have: the declared ones, narrowed by every hop at the target.
 
     A hop into T with a ``to_label`` keeps that label only; a positive hop keeps the labels that its relation
-    can join to its other end. Empty when no label fits every hop.
+    can join to its other end in its direction. Empty when no label fits every hop.
     """
     labels = declared_target_labels(plan, schema)
     fixed = _fixed_types(plan)
@@ -47,9 +84,13 @@ def target_labels(plan: Plan, schema: GraphSchema) -> tuple[str, ...]:
             labels = tuple(label for label in labels if label == hop.to_label)
         if hop.negated or TARGET not in (hop.from_var, hop.to_var):
             continue
-        other = hop.to_var if hop.from_var == TARGET else hop.from_var
-        labels = tuple(x for x in labels if schema.allows(x, hop.rel, fixed.get(other, x)))
+        ends = hop.from_var, hop.to_var
+        labels = tuple(x for x in labels if _joins(hop, schema, *(fixed.get(var, x) for var in ends)))
     return labels
+
+
+def _joins(hop: Hop, schema: GraphSchema, one: str, other: str) -> bool:
+    return schema.allows(one, hop.rel, other, hop.direction)
 
 
 def _fixed_types(plan: Plan) -> dict[str, str]:

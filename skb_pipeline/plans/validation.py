@@ -12,7 +12,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from skb_pipeline.plans.plan import NOT_EXECUTED, TARGET, Dropped, Hop, MatchMode, Plan, PlanStatus, ValidatedPlan
+from skb_pipeline.plans.plan import (
+    NOT_EXECUTED,
+    TARGET,
+    Condition,
+    Direction,
+    Dropped,
+    Hop,
+    MatchMode,
+    Plan,
+    PlanStatus,
+    ValidatedPlan,
+)
 from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.plans.structure import (
     connected_variables,
@@ -26,6 +37,9 @@ from skb_pipeline.plans.structure import (
 MAX_ANCHORS = 12
 MAX_HOPS = 12
 """Far above any sensible plan; beyond it the join order alone would take an engine minutes."""
+MAX_CONDITIONS = 12
+MAX_VALUES = 100
+"""Values in the list of one condition."""
 
 GRAPH_MODES = ("graph_filter_doc", "graph_expand", "graph_strict")
 """Retrieval modes that follow hops."""
@@ -68,7 +82,7 @@ def validate(plan: Plan | Mapping[str, Any] | str, schema: GraphSchema) -> Valid
 
     Returns:
         ``valid``: the plan as it is. ``degraded``: the part that is executed, and what was dropped.
-        ``fallback``: no plan; ``faults`` says why. Each anchor and each hop of a well-formed plan is either
+        ``fallback``: no plan; ``faults`` says why. Each anchor, hop and condition of a well-formed plan is either
         in the returned plan or in ``dropped``. A bad plan never raises.
     """
     try:
@@ -102,6 +116,8 @@ def find_faults(plan: Plan, schema: GraphSchema) -> list[Dropped]:
         *_triple_faults(plan, schema),
         *_negation_faults(plan),
         *_mode_faults(plan, schema),
+        *_condition_faults(plan),
+        *_not_executed_yet(plan),
     ]
 
 
@@ -123,9 +139,12 @@ def _schema_fault(error: Any) -> Dropped:
 
 
 def _size_faults(plan: Plan) -> Iterable[Dropped]:
+    lists = [(f"where[{i}].value", c.value) for i, c in enumerate(plan.where) if isinstance(c.value, list)]
     for part, size, most in (
         ("anchors", len(plan.anchors), MAX_ANCHORS),
         ("hops", len(plan.hops), MAX_HOPS),
+        ("where", len(plan.where), MAX_CONDITIONS),
+        *((part, len(values), MAX_VALUES) for part, values in lists),
     ):
         if size > most:
             yield Dropped(part=part, reason=f"{size} are too many; at most {most} are allowed")
@@ -151,12 +170,8 @@ def _target_faults(plan: Plan, schema: GraphSchema) -> Iterable[Dropped]:
 
 
 def _hop_name_faults(plan: Plan, schema: GraphSchema) -> Iterable[Dropped]:
-    declared = {TARGET, *(a.var for a in plan.anchors), *(h.to_var for h in plan.hops)}
-    known = ", ".join(map(_show, sorted(declared)))
     for i, hop in enumerate(plan.hops):
-        if hop.from_var not in declared:
-            reason = f"variable {_show(hop.from_var)} is not declared; declared: {known}"
-            yield Dropped(part=f"hops[{i}].from", reason=reason)
+        yield from _undeclared_fault(f"hops[{i}].from", hop.from_var, plan)
         if hop.rel not in schema.relations:
             yield _unknown(f"hops[{i}].rel", "relation", hop.rel, schema.relations)
         if hop.to_var == TARGET:
@@ -166,6 +181,13 @@ def _hop_name_faults(plan: Plan, schema: GraphSchema) -> Iterable[Dropped]:
                 yield Dropped(part=f"hops[{i}].to_label", reason=reason)
         elif hop.to_label not in schema.node_types:
             yield _unknown(f"hops[{i}].to_label", "type", hop.to_label, schema.node_types)
+
+
+def _undeclared_fault(part: str, var: str, plan: Plan) -> Iterable[Dropped]:
+    declared = {TARGET, *(a.var for a in plan.anchors), *(h.to_var for h in plan.hops)}
+    if var not in declared:
+        known = ", ".join(map(_show, sorted(declared)))
+        yield Dropped(part=part, reason=f"variable {_show(var)} is not declared; declared: {known}")
 
 
 def _type_faults(plan: Plan) -> Iterable[Dropped]:
@@ -211,17 +233,21 @@ def _all_known(ends: Iterable[Sequence[str]], schema: GraphSchema) -> bool:
 
 def _allowed(hop: Hop, ends: tuple[Sequence[str], Sequence[str]], schema: GraphSchema) -> bool:
     if hop.from_var == hop.to_var:
-        return any(schema.allows(t, hop.rel, t) for t in ends[0])
-    return any(schema.allows(a, hop.rel, b) for a in ends[0] for b in ends[1])
+        return any(schema.allows(t, hop.rel, t, hop.direction) for t in ends[0])
+    return any(schema.allows(a, hop.rel, b, hop.direction) for a in ends[0] for b in ends[1])
 
 
 def _triple_reason(hop: Hop, ends: tuple[Sequence[str], Sequence[str]], schema: GraphSchema) -> str:
     joins = ", ".join(f"({_listed(triple)})" for triple in schema.triples_of(hop.rel))
-    between = [r for r in schema.relations if any(schema.allows(a, r, b) for a in ends[0] for b in ends[1])]
+    between = [r for r in schema.relations if _allowed(hop.model_copy(update={"rel": r}), ends, schema)]
     one, other = (" or ".join(map(_show, types)) for types in ends)
+    if hop.direction is Direction.ANY:
+        fault, others = f"does not join {one} and {other}", "join these types"
+    else:
+        head, tail = (one, other) if hop.direction is Direction.OUT else (other, one)
+        fault, others = f"has no edges from {head} to {tail} (direction {hop.direction})", "have such"
     return (
-        f"relation {_show(hop.rel)} does not join {one} and {other}; it joins: {joins}; "
-        f"relations that join these types: {_listed(between) or 'none'}"
+        f"relation {_show(hop.rel)} {fault}; it joins: {joins}; relations that {others}: {_listed(between) or 'none'}"
     )
 
 
@@ -284,6 +310,33 @@ def _doc_search_faults(plan: Plan, schema: GraphSchema) -> Iterable[Dropped]:
         yield _unknown("anchors[0].label", "label of the target", label, labels)
 
 
+def _condition_faults(plan: Plan) -> Iterable[Dropped]:
+    for i, condition in enumerate(plan.where):
+        yield from _undeclared_fault(f"where[{i}].var", condition.var, plan)
+        if not _fits_comparison(condition):
+            takes = {"in": "a list that is not empty", "contains": "a text that is not empty"}
+            reason = f"{condition.op} takes {takes.get(condition.op, 'a text or a number')}"
+            yield Dropped(part=f"where[{i}].value", reason=reason)
+
+
+def _fits_comparison(condition: Condition) -> bool:
+    value = condition.value
+    if condition.op == "in":
+        return isinstance(value, list) and bool(value)
+    if condition.op == "contains":
+        return isinstance(value, str) and bool(value)
+    return not isinstance(value, list)
+
+
+def _not_executed_yet(plan: Plan) -> Iterable[Dropped]:
+    """What is part of the language and unknown to all engines: never run as if it were required, or not there."""
+    for i, hop in enumerate(plan.hops):
+        if hop.optional:
+            yield Dropped(part=f"hops[{i}].optional", reason="optional hops are not executed yet")
+    for i in range(len(plan.where)):
+        yield Dropped(part=f"where[{i}]", reason="conditions on fields are not executed yet")
+
+
 def _reduce(plan: Plan, schema: GraphSchema) -> ValidatedPlan:
     """Drop what is not connected to the target and a text that must not rank. The plan has no faults."""
     anchors = {anchor.var for anchor in plan.anchors}
@@ -324,7 +377,8 @@ def _fallback(faults: list[Dropped], plan: Plan | None = None, schema: GraphSche
     that the plan asks for and the schema has still say what a text search looks for."""
     rest, types = [], []
     if plan is not None:
-        parts = [f"anchors[{i}]" for i in range(len(plan.anchors))] + [f"hops[{i}]" for i in range(len(plan.hops))]
+        sizes = {"anchors": len(plan.anchors), "hops": len(plan.hops), "where": len(plan.where)}
+        parts = [f"{name}[{i}]" for name, size in sizes.items() for i in range(size)]
         # A fault of a whole list, such as too many hops, names all of them.
         named = {re.split(r"(?<=\])", fault.part)[0] for fault in faults}
         rest = [Dropped(part=p, reason=NOT_EXECUTED) for p in parts if not {p, p.partition("[")[0]} & named]

@@ -50,7 +50,9 @@ def check_case(
     max_steps: int = 1_000_000,
 ) -> tuple[list[tuple[int, float]], list[str]]:
     """Compare all engines on one plan; gives the answers and the routes taken."""
-    answers = enumerate_answers(graph, case.plan, case.bindings, schema.candidate_types, max_steps=max_steps)
+    answers = enumerate_answers(
+        graph, case.plan, case.bindings, schema.candidate_types, symmetric=schema.symmetric, max_steps=max_steps
+    )
     routes = []
     for name, engine in (ENGINES if engines is None else engines).items():
         result = engine(con, case.plan, schema, case.bindings, limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -69,14 +70,16 @@ def bind(**candidates: dict[int, float]) -> Bindings:
 
 
 def make_plan(anchors: dict[str, str], hops: Sequence[str], labels: Sequence[str] = ()) -> Plan:
-    """A plan in short form: ``{"a": "paper"}``, ``["a -cites- T:paper", "not T -topic- f:field"]``."""
+    """A plan in short form: ``{"a": "paper"}``, ``["a -cites-> T:paper", "not T -topic- f:field"]``. An arrow gives the
+    direction, ``<-cites-`` for ``in``."""
     rows: list[dict[str, Any]] = []
     for text in hops:
-        negated = text.startswith("not ")
-        one, rest = text.removeprefix("not ").split(" -", 1)
-        relation, end = rest.rsplit("- ", 1)
-        var, label = end.split(":", 1)
-        rows.append({"from": one, "rel": relation, "to_var": var, "to_label": label, "negated": negated})
+        found = re.fullmatch(r"(not )?(.+?) (<?)-(.+)-(>?) (.+?):(.*)", text)
+        assert found is not None, text
+        negated, one, back, relation, forth, var, label = found.groups()
+        direction = "in" if back else "out" if forth else "any"
+        hop = {"from": one, "rel": relation, "to_var": var, "to_label": label}
+        rows.append({**hop, "negated": bool(negated), "direction": direction})
     return Plan.model_validate(
         {
             "anchors": [{"var": var, "text": "x", "label": label} for var, label in anchors.items()],
@@ -105,9 +108,13 @@ class TinyGraph:
     cases: list[Case] = field(default_factory=list)
 
 
-def _schema(candidates: Sequence[str], *triples: tuple[str, str, str]) -> GraphSchema:
+def _schema(
+    candidates: Sequence[str], *triples: tuple[str, str, str], symmetric: Sequence[tuple[str, str, str]] = ()
+) -> GraphSchema:
     types = tuple(dict.fromkeys(t for head, _, tail in triples for t in (head, tail)))
-    return GraphSchema(types, tuple(Triple(*t) for t in triples), tuple(candidates))
+    return GraphSchema(
+        types, tuple(Triple(*t) for t in triples), tuple(candidates), tuple(Triple(*t) for t in symmetric)
+    )
 
 
 def _same(kind: str, *ids: int) -> dict[int, str]:
@@ -408,6 +415,278 @@ def _tiny_graphs() -> list[TinyGraph]:
                 Case(make_plan({"a": "disease"}, ["a -linked- T:"]), bind(a={}), []),
             ],
         ),
+        *_directed_graphs(),
+    ]
+
+
+def _directed_graphs() -> list[TinyGraph]:
+    paper = _schema(["paper"], ("paper", "cites", "paper"))
+    writes = _schema(["paper"], ("author", "writes", "paper"))
+    similar = _schema(["paper"], ("paper", "similar", "paper"), symmetric=[("paper", "similar", "paper")])
+    trade = _schema(["shop"], ("shop", "supplies", "firm"), ("firm", "supplies", "shop"))
+    linked = _schema(
+        ["drug", "gene", "phenotype"],
+        ("disease", "linked", "drug"),
+        ("disease", "linked", "gene"),
+        ("phenotype", "linked", "disease"),
+    )
+    mixed = _schema(
+        ["p", "q"],
+        ("p", "near", "p"),
+        ("p", "near", "q"),
+        ("q", "near", "p"),
+        ("q", "of", "r"),
+        ("p", "of", "r"),
+        symmetric=[("p", "near", "p")],
+    )
+    chain = Graph(_same("paper", 1, 2, 3), [(1, "cites", 2), (2, "cites", 3)])
+    siblings = Graph(_same("paper", 1, 2, 3, 4), [(1, "cites", 3), (2, "cites", 3), (3, "cites", 4), (4, "cites", 1)])
+    p_and_q = Graph(
+        {**_same("p", 1, 2, 3), **_same("q", 11, 12), 20: "r"},
+        [(1, "near", 2), (3, "near", 1), (1, "near", 11), (12, "near", 1), *((i, "of", 20) for i in (2, 3, 11, 12))],
+    )
+    a = bind(a={1: 0.5})
+    return [
+        TinyGraph(
+            "direction along a chain",
+            paper,
+            chain,
+            [
+                Case(make_plan({"a": "paper"}, ["a -cites-> T:paper"]), bind(a={2: 0.5}), [(3, 0.5)]),
+                Case(make_plan({"a": "paper"}, ["a <-cites- T:paper"]), bind(a={2: 0.5}), [(1, 0.5)]),
+                # The same two, written from the target.
+                Case(make_plan({"a": "paper"}, ["T <-cites- a:paper"]), bind(a={2: 0.5}), [(3, 0.5)]),
+                Case(make_plan({"a": "paper"}, ["T -cites-> a:paper"]), bind(a={2: 0.5}), [(1, 0.5)]),
+                Case(make_plan({"a": "paper"}, ["a -cites-> m:paper", "m -cites-> T:paper"]), a, [(3, 0.5)]),
+                Case(make_plan({"a": "paper"}, ["a <-cites- m:paper", "m <-cites- T:paper"]), a, []),
+                Case(make_plan({"a": "paper"}, ["a <-cites- m:paper", "m <-cites- T:paper"]), bind(a={3: 1}), [(1, 1)]),
+                # Forth and back would use one edge twice.
+                Case(make_plan({"a": "paper"}, ["a -cites-> m:paper", "m <-cites- T:paper"]), a, []),
+                Case(make_plan({"a": "paper"}, ["a -cites-> m:paper", "T -cites- m:paper"]), a, [(3, 0.5)]),
+                # A hop that only filters.
+                Case(
+                    make_plan({"a": "paper"}, ["a -cites- T:paper", "T -cites-> m:paper"]),
+                    bind(a={2: 0.5}),
+                    [],
+                ),
+                Case(
+                    make_plan({"a": "paper"}, ["a -cites- T:paper", "T <-cites- m:paper"]),
+                    bind(a={1: 0.25, 3: 0.5}),
+                    [(2, 0.5)],  # from 3, as the edge from 1 may not be used twice
+                ),
+                # Over an undirected hop back to where the answer is cited.
+                Case(
+                    make_plan({"a": "paper"}, ["a -cites- m:paper", "m <-cites- T:paper"]), bind(a={3: 0.5}), [(1, 0.5)]
+                ),
+            ],
+        ),
+        TinyGraph(
+            "direction at a reciprocal pair and a self-loop",
+            paper,
+            Graph(_same("paper", 1, 2, 3), [(1, "cites", 2), (2, "cites", 1), (2, "cites", 3), (3, "cites", 3)]),
+            [
+                Case(make_plan({"a": "paper"}, ["a -cites-> T:paper"]), a, [(2, 0.5)]),
+                # Out over one edge of the pair and back over the other.
+                Case(make_plan({"a": "paper"}, ["a -cites-> m:paper", "m -cites-> T:paper"]), a, [(1, 0.5), (3, 0.5)]),
+                # There and back the same way needs one edge twice.
+                Case(make_plan({"a": "paper"}, ["a -cites-> m:paper", "T -cites-> m:paper"]), a, []),
+                Case(make_plan({"a": "paper"}, ["a -cites-> T:paper", "a <-cites- T:paper"]), a, [(2, 0.5)]),
+                Case(make_plan({"a": "paper"}, ["a -cites-> T:paper", "a -cites-> T:paper"]), a, []),
+                Case(
+                    make_plan({"a": "paper"}, ["a -cites-> T:paper", "a -cites- T:paper"]), bind(a={2: 0.5}), [(1, 0.5)]
+                ),
+                # A self-loop has every direction, and is still one edge.
+                Case(make_plan({"a": "paper"}, ["a -cites-> T:paper"]), bind(a={3: 0.5}), [(3, 0.5)]),
+                Case(make_plan({"a": "paper"}, ["a <-cites- T:paper"]), bind(a={3: 0.5}), [(2, 0.5), (3, 0.5)]),
+                Case(make_plan({"a": "paper"}, ["a -cites-> T:paper", "T <-cites- T:paper"]), a, []),
+                Case(make_plan({"a": "paper"}, ["a -cites-> T:paper", "T -cites-> T:paper"]), bind(a={2: 1}), [(3, 1)]),
+                Case(make_plan({"a": "paper"}, ["a -cites-> m:paper", "m <-cites- T:paper"]), bind(a={3: 1}), [(2, 1)]),
+            ],
+        ),
+        TinyGraph(
+            "direction of siblings over one relation",
+            paper,
+            siblings,
+            [
+                Case(
+                    make_plan({"a": "paper", "b": "paper"}, ["a -cites-> T:paper", "b <-cites- T:paper"]),
+                    bind(a={1: 0.5, 2: 0.25, 4: 0.125}, b={1: 0.5, 4: 0.25}),
+                    [(3, 0.5 + 0.25)],
+                ),
+                Case(
+                    make_plan({"a": "paper", "b": "paper"}, ["a -cites-> T:paper", "b -cites-> T:paper"]),
+                    bind(a={1: 0.5, 2: 0.25}, b={1: 0.5, 2: 0.125}),
+                    # One of them has to take its second best: 1 and 2, or 2 and 1.
+                    [(3, 0.25 + 0.5)],
+                ),
+                Case(
+                    make_plan({"a": "paper", "b": "paper"}, ["a -cites-> T:paper", "b -cites- T:paper"]),
+                    bind(a={1: 0.5, 2: 0.25}, b={1: 0.5, 4: 0.375}),
+                    [(3, 0.5 + 0.375)],
+                ),
+                # Three over one relation.
+                Case(
+                    make_plan(
+                        {"a": "paper", "b": "paper"}, ["a -cites-> T:paper", "b -cites-> T:paper", "T -cites-> m:paper"]
+                    ),
+                    bind(a={1: 0.5}, b={1: 0.5, 2: 0.25}),
+                    [(3, 0.5 + 0.25)],
+                ),
+                # A cycle that runs one way round.
+                Case(
+                    make_plan({"a": "paper"}, ["a -cites-> m:paper", "m -cites-> T:paper", "T -cites-> a:paper"]),
+                    bind(a={1: 0.5, 2: 0.25}),
+                    [(4, 0.5)],
+                ),
+                Case(
+                    make_plan({"a": "paper"}, ["a -cites-> m:paper", "m -cites-> T:paper", "T <-cites- a:paper"]), a, []
+                ),
+            ],
+        ),
+        TinyGraph(
+            "direction of a negated hop",
+            paper,
+            siblings,
+            [
+                # 4 cites 1 and is cited by 3; 3 is cited by 1.
+                Case(make_plan({"a": "paper"}, ["a -cites- T:paper", "not T -cites-> a:paper"]), a, [(3, 0.5)]),
+                Case(make_plan({"a": "paper"}, ["a -cites- T:paper", "not a -cites-> T:paper"]), a, [(4, 0.5)]),
+                Case(make_plan({"a": "paper"}, ["a -cites- T:paper", "not T <-cites- a:paper"]), a, [(4, 0.5)]),
+                # Without an anchor: cited by nobody.
+                Case(
+                    make_plan({"a": "paper"}, ["a -cites- T:paper", "not T <-cites- z:paper"]),
+                    bind(a={3: 0.5}),
+                    [(2, 0.5)],
+                ),
+                Case(
+                    make_plan({"a": "paper"}, ["a -cites- T:paper", "not T -cites-> z:paper"]),
+                    bind(a={3: 0.5}),
+                    [],
+                ),
+                # In a plan that is enumerated.
+                Case(
+                    make_plan(
+                        {"a": "paper"},
+                        ["a -cites- m:paper", "m -cites- T:paper", "T -cites- a:paper", "not T <-cites- a:paper"],
+                    ),
+                    bind(a={1: 0.5, 2: 0.25}),
+                    [(4, 0.5)],
+                ),
+                Case(
+                    make_plan(
+                        {"a": "paper"},
+                        ["a -cites- m:paper", "m -cites- T:paper", "T -cites- a:paper", "not m <-cites- z:paper"],
+                    ),
+                    a,
+                    [],
+                ),
+            ],
+        ),
+        TinyGraph(
+            "direction that the types imply",
+            writes,
+            Graph({1: "paper", 2: "paper", 10: "author"}, [(10, "writes", 1), (10, "writes", 2)]),
+            [
+                Case(make_plan({"a": "author"}, ["a -writes-> T:paper"]), bind(a={10: 0.5}), [(1, 0.5), (2, 0.5)]),
+                Case(make_plan({"a": "paper"}, ["a <-writes- m:author", "m -writes-> T:paper"]), a, [(2, 0.5)]),
+            ],
+        ),
+        TinyGraph(
+            "direction on a symmetric relation",
+            similar,
+            Graph(_same("paper", 1, 2, 3), [(1, "similar", 2), (2, "similar", 3)]),
+            [
+                Case(
+                    make_plan({"a": "paper"}, [f"a {left}-similar-{right} T:paper"]),
+                    bind(a={2: 0.5}),
+                    [(1, 0.5), (3, 0.5)],
+                )
+                for left, right in (("", ">"), ("<", ""), ("", ""))
+            ]
+            + [
+                Case(make_plan({"a": "paper"}, ["a <-similar- m:paper", "m <-similar- T:paper"]), a, [(3, 0.5)]),
+                Case(
+                    make_plan(
+                        {"a": "paper"}, ["a <-similar- m:paper", "m -similar- T:paper", "not T -similar-> a:paper"]
+                    ),
+                    a,
+                    [(3, 0.5)],
+                ),
+            ],
+        ),
+        TinyGraph(
+            "one relation both ways between two types",
+            trade,
+            Graph(
+                {**_same("shop", 1, 2), **_same("firm", 10, 11)},
+                [(1, "supplies", 10), (10, "supplies", 1), (2, "supplies", 10), (11, "supplies", 2)],
+            ),
+            [
+                Case(
+                    make_plan({"a": "firm"}, ["a -supplies-> T:shop"]),
+                    bind(a={10: 0.5, 11: 0.25}),
+                    [(1, 0.5), (2, 0.25)],
+                ),
+                Case(
+                    make_plan({"a": "firm"}, ["a <-supplies- T:shop"]),
+                    bind(a={10: 0.5, 11: 0.25}),
+                    [(1, 0.5), (2, 0.5)],
+                ),
+                Case(
+                    make_plan({"a": "firm"}, ["a <-supplies- T:shop", "not T <-supplies- a:firm"]),
+                    bind(a={10: 0.5}),
+                    [(2, 0.5)],
+                ),
+                Case(make_plan({"a": "shop"}, ["a -supplies-> m:firm", "m -supplies-> T:shop"]), a, [(1, 0.5)]),
+            ],
+        ),
+        TinyGraph(
+            "direction and several target labels",
+            linked,
+            Graph(
+                {5: "gene", 4: "phenotype", 3: "drug", 1: "disease"},
+                [(1, "linked", 3), (1, "linked", 5), (4, "linked", 1)],
+            ),
+            [
+                Case(make_plan({"a": "disease"}, ["a -linked-> T:"]), a, [(5, 0.5), (3, 0.5)]),
+                Case(make_plan({"a": "disease"}, ["a <-linked- T:"]), a, [(4, 0.5)]),
+                Case(make_plan({"a": "disease"}, ["T <-linked- a:disease"], ["phenotype", "drug"]), a, [(3, 0.5)]),
+                # A negated hop whose direction only phenotypes can have forbids no drug, though it has such an edge.
+                Case(
+                    make_plan({"a": "disease"}, ["a -linked- T:", "not T -linked-> z:disease"]), a, [(5, 0.5), (3, 0.5)]
+                ),
+                Case(make_plan({"a": "disease"}, ["a -linked- T:", "not T <-linked- a:disease"]), a, [(4, 0.5)]),
+            ],
+        ),
+        TinyGraph(
+            "symmetric within one of the target's types only",
+            mixed,
+            p_and_q,
+            [
+                Case(make_plan({"a": "p"}, ["a -near-> T:"]), a, [(2, 0.5), (3, 0.5), (11, 0.5)]),
+                Case(make_plan({"a": "p"}, ["a <-near- T:"]), a, [(2, 0.5), (3, 0.5), (12, 0.5)]),
+                Case(make_plan({"a": "p"}, ["a <-near- T:q"]), a, [(12, 0.5)]),
+                # Reached from elsewhere, and looked up from the target.
+                Case(make_plan({"b": "r"}, ["b -of- T:", "T -near-> m:p"]), bind(b={20: 1}), [(2, 1), (3, 1), (12, 1)]),
+                Case(
+                    make_plan({"b": "r", "a": "p"}, ["b -of- T:", "T -near-> a:p"]),
+                    bind(b={20: 1}, a={1: 0.5, 2: 0.75}),
+                    [(2, 1.5), (3, 1.5), (12, 1.5)],
+                ),
+                Case(make_plan({"b": "r"}, ["b -of- T:", "not T -near-> m:p"]), bind(b={20: 1}), [(11, 1)]),
+                Case(
+                    make_plan({"b": "r", "a": "p"}, ["b -of- T:", "not T <-near- a:p"]),
+                    bind(b={20: 1}, a={1: 0.5}),
+                    [(12, 1)],
+                ),
+                # Enumerated.
+                Case(
+                    make_plan({"a": "p"}, ["a -near-> T:", "T -of- r:r", "r -of- m:p", "m -near- a:p", "a -near- k:q"]),
+                    a,
+                    [(2, 0.5), (3, 0.5), (11, 0.5)],
+                ),
+            ],
+        ),
     ]
 
 
@@ -422,10 +701,14 @@ RANDOM_SCHEMA = GraphSchema(
         Triple("p", "y", "p"),
         Triple("q", "z", "q"),
         Triple("r", "y", "p"),
+        Triple("p", "y", "q"),
+        Triple("q", "y", "p"),
     ),
     ("p", "q"),
+    (Triple("p", "y", "p"),),
 )
-"""Relations that join several pairs of types, so that the type of an end matters."""
+"""Relations that join several pairs of types, so that the type of an end matters; ``y`` runs both ways between two
+types and is symmetric within one of them."""
 
 
 def random_graph(seed: int, n_nodes: int, n_edges: int, schema: GraphSchema = RANDOM_SCHEMA) -> Graph:

@@ -27,6 +27,7 @@ SCHEMA = GraphSchema(
     tuple(NAMES[kind] for kind in RANDOM_SCHEMA.node_types),
     tuple(Triple(*(NAMES[name] for name in triple)) for triple in RANDOM_SCHEMA.triples),
     tuple(NAMES[kind] for kind in RANDOM_SCHEMA.candidate_types),
+    tuple(Triple(*(NAMES[name] for name in triple)) for triple in RANDOM_SCHEMA.symmetric),
 )
 
 ATTACKS = [
@@ -155,6 +156,28 @@ def _flip(rng: random.Random, plan: dict[str, Any], bindings: dict[str, Any]) ->
     return plan
 
 
+def _direct(rng: random.Random, plan: dict[str, Any], bindings: dict[str, Any]) -> Any:
+    """Give hops a direction, which may contradict their types."""
+    for hop in _dicts(plan.get("hops")):
+        if rng.random() < 0.5:
+            hop["direction"] = rng.choice(["any", "out", "in"])
+    return plan
+
+
+def _not_yet(rng: random.Random, plan: dict[str, Any], bindings: dict[str, Any]) -> Any:
+    """What plans may say and no engine executes."""
+    hops = _dicts(plan.get("hops"))
+    if hops and rng.random() < 0.5:
+        rng.choice(hops)["optional"] = True
+    else:
+        op, value = rng.choice(
+            [("<=", 20), ("=", "red"), ("in", ["red", 1.5]), ("contains", "re"), ("in", []), ("<", [])]
+        )
+        var, field = rng.choice([*_variables(plan), "T"]), rng.choice(ATTACKS)
+        plan["where"] = [{"var": var, "field": field, "op": op, "value": value}]
+    return plan
+
+
 def _junk(rng: random.Random, plan: dict[str, Any], bindings: dict[str, Any]) -> Any:
     """Something of another kind in some place."""
     places = list(_places(plan))
@@ -164,7 +187,9 @@ def _junk(rng: random.Random, plan: dict[str, Any], bindings: dict[str, Any]) ->
 
 
 def _foreign_name(rng: random.Random, plan: dict[str, Any], bindings: dict[str, Any]) -> Any:
-    places = [(hop, key) for hop in _dicts(plan.get("hops")) for key in ("rel", "to_label", "from", "to_var")]
+    places = [
+        (hop, key) for hop in _dicts(plan.get("hops")) for key in ("rel", "to_label", "from", "to_var", "direction")
+    ]
     places += [(anchor, key) for anchor in _dicts(plan.get("anchors")) for key in ("label", "var", "match_mode")]
     places += [(plan, "risk_level"), (plan, "retrieval_mode")]
     container, key = rng.choice(places)
@@ -203,8 +228,8 @@ def _nested(rng: random.Random, plan: dict[str, Any], bindings: dict[str, Any]) 
     return {**plan, rng.choice(["anchors", "hops", "target"]): inner}
 
 
-HARMLESS: list[Change] = [_texts, _rename, _loose_part, _shuffle, _mode, _flip]
-HARMFUL: list[Change] = [_junk, _junk, _foreign_name, _foreign_name, _lose_key, _foreign_key, _huge, _nested]
+HARMLESS: list[Change] = [_texts, _rename, _loose_part, _shuffle, _mode, _flip, _direct]
+HARMFUL: list[Change] = [_junk, _junk, _foreign_name, _foreign_name, _lose_key, _foreign_key, _huge, _nested, _not_yet]
 
 
 def _as_text(rng: random.Random, written: Any) -> Any:

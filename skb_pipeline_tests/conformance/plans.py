@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 from hypothesis import strategies as st
 
-from skb_pipeline.plans.plan import Plan, PlanStatus
+from skb_pipeline.plans.plan import Direction, Plan, PlanStatus
 from skb_pipeline.plans.results import Bindings
 from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.plans.validation import validate
@@ -48,6 +48,8 @@ class PlanCase:
             ("cycle", len(positive) >= len(variables) and all(len(p) == 2 for p in pairs)),
             ("several target labels", len(self.plan.target.labels) > 1),
             ("no target label", not self.plan.target.labels),
+            ("direction", any(hop.direction != "any" for hop in positive)),
+            ("negated direction", any(hop.negated and hop.direction != "any" for hop in self.plan.hops)),
         ]:
             if holds:
                 found.add(name)
@@ -59,6 +61,11 @@ def _valid(plan: dict[str, Any], schema: GraphSchema) -> Plan:
     if checked.status is not PlanStatus.VALID or checked.plan is None:
         raise AssertionError(f"the generator made a plan that is not valid: {checked}")
     return checked.plan
+
+
+def directions(one: str, relation: str, other: str, schema: GraphSchema) -> list[str]:
+    """The directions that edges from a node of type ``one`` to a node of type ``other`` may have."""
+    return [d.value for d in (Direction.OUT, Direction.IN) if schema.allows(one, relation, other, d)]
 
 
 @dataclass
@@ -117,14 +124,14 @@ class _Generator:
         draft.used.add(edge)
         known = [v for v, n in draft.nodes.items() if n == other]
         if known and self.rng.random() < 0.7:
-            self.add(draft, var, relation, self.rng.choice(known), either=True)
+            self.add(draft, var, relation, self.rng.choice(known), either=True, edge=edge)
             return
         new = f"v{len(draft.nodes)}"
         draft.nodes[new] = other
         anchor = len(draft.anchors) < self.max_anchors and (self.rng.random() < 0.55 or (last and not draft.anchors))
         if anchor:
             draft.anchors.append(new)
-        self.add(draft, var, relation, new, either=anchor)
+        self.add(draft, var, relation, new, either=anchor, edge=edge)
         self.close_known(draft)
 
     def close_known(self, draft: _Draft) -> None:
@@ -144,7 +151,8 @@ class _Generator:
         if found:
             node, relation, other, edge = self.rng.choice(found)
             draft.used.add(edge)
-            self.add(draft, self.rng.choice(owners[node]), relation, self.rng.choice(owners[other]), either=True)
+            ends = self.rng.choice(owners[node]), self.rng.choice(owners[other])
+            self.add(draft, ends[0], relation, ends[1], either=True, edge=edge)
 
     def close(self, draft: _Draft) -> bool:
         """A hop between two variables that the schema allows, whether or not the match has the edge."""
@@ -181,14 +189,37 @@ class _Generator:
             self.add(draft, var, relation, "n", negated=True, either=True)
         else:
             hop = {"from": var, "rel": relation, "to_var": "n", "to_label": other, "negated": True}
-            draft.hops.append(hop)
+            draft.hops.append({**hop, "direction": self.direction(kind, relation, other)})
 
-    def add(self, draft: _Draft, one: str, relation: str, other: str, *, either: bool, negated: bool = False) -> None:
+    def direction(self, one: str, relation: str, other: str, true: str | None = None) -> str:
+        """Of a hop between two types: mostly any, else the true one where it is known, else one that may be wrong."""
+        luck = self.rng.random()
+        if luck < 0.7:
+            return "any"
+        return (
+            true if true is not None and luck < 0.9 else self.rng.choice(directions(one, relation, other, self.schema))
+        )
+
+    def add(
+        self,
+        draft: _Draft,
+        one: str,
+        relation: str,
+        other: str,
+        *,
+        either: bool,
+        negated: bool = False,
+        edge: int | None = None,
+    ) -> None:
+        """A hop; ``either``: it may be turned round. ``edge``: the edge between the two nodes of the match."""
         if either and self.rng.random() < 0.5:
             # A free variable is declared by the hop that brought it in, which is not turned round.
             one, other = other, one
         label = "" if other == "T" and self.rng.random() < 0.5 else self.type_of(draft, other)
-        draft.hops.append({"from": one, "rel": relation, "to_var": other, "to_label": label, "negated": negated})
+        true = None if edge is None else "out" if self.graph.edges[edge][0] == draft.nodes[one] else "in"
+        direction = self.direction(self.type_of(draft, one), relation, self.type_of(draft, other), true)
+        hop = {"from": one, "rel": relation, "to_var": other, "to_label": label, "negated": negated}
+        draft.hops.append({**hop, "direction": direction})
 
     def type_of(self, draft: _Draft, var: str) -> str:
         return self.graph.types[draft.nodes[var]]
@@ -258,8 +289,16 @@ def small_graphs(draw: st.DrawFn, schema: GraphSchema = RANDOM_SCHEMA) -> Graph:
 
 
 @st.composite
-def small_cases(draw: st.DrawFn, graph: Graph, schema: GraphSchema = RANDOM_SCHEMA) -> PlanCase:
-    """A valid plan over the schema, drawn without regard for the edges, with candidates from the graph."""
+def small_cases(
+    draw: st.DrawFn, graph: Graph, schema: GraphSchema = RANDOM_SCHEMA, *, directed: bool = False
+) -> PlanCase:
+    """A valid plan over the schema, drawn without regard for the edges, with candidates from the graph. ``directed``:
+    hops may have a direction."""
+
+    def direction(one: str, relation: str, other: str) -> str:
+        possible = directions(types[one], relation, types[other], schema) if directed else []
+        return draw(st.sampled_from(["any", *possible]))
+
     types = {"T": draw(st.sampled_from(schema.candidate_types))}
     hops: list[tuple[str, str, str, bool]] = []
 
@@ -292,7 +331,14 @@ def small_cases(draw: st.DrawFn, graph: Graph, schema: GraphSchema = RANDOM_SCHE
     plan = {
         "anchors": [{"var": v, "text": "x", "label": types[v]} for v in anchors],
         "hops": [
-            {"from": one, "rel": rel, "to_var": other, "to_label": types[other], "negated": negated}
+            {
+                "from": one,
+                "rel": rel,
+                "to_var": other,
+                "to_label": types[other],
+                "negated": negated,
+                "direction": direction(one, rel, other),
+            }
             for one, rel, other, negated in draw(st.permutations(hops))
         ],
         "target": {"labels": labels},

@@ -34,7 +34,7 @@ QUOTED = {NAMES.entity_label, *map(NAMES.label, SCHEMA.node_types), *map(NAMES.r
 CYPHER_WORDS = {
     "UNWIND", "AS", "MATCH", "WHERE", "WITH", "RETURN", "ORDER", "BY", "DESC", "AND", "NOT", "EXISTS", "IN", "UNION",
     "ALL", "COUNT", "max", "size", "collect", "toString", "id", "cosine", "candidate", "candidates", "nodeId",
-    "canonical", "score", "answers", "n_cand", "limit", "anchor", "fits", "edges", "n",
+    "canonical", "score", "answers", "n_cand", "limit", "anchor", "fits", "edges", "n", "OR", "startNode",
 }  # fmt: skip
 NUMBERED = r"(?:t|[avrns]\d+|(?:ids|cosines)_\d+|\d+)"
 """Names that a compiler gives by itself."""

@@ -13,7 +13,7 @@ def test_engines_agree_with_the_oracle_on_small_graphs(data: st.DataObject) -> N
     graph = data.draw(small_graphs())
     with loaded(graph) as con:
         for _ in range(3):
-            case = data.draw(small_cases(graph))
+            case = data.draw(small_cases(graph, directed=True))
             check_case(con, graph.oracle(), RANDOM_SCHEMA, case, limit=data.draw(st.sampled_from([1, 3, 1000])))
 
 
@@ -39,6 +39,8 @@ def test_engines_agree_with_the_oracle_on_random_plans() -> None:
         "cycle",
         "several target labels",
         "no target label",
+        "direction",
+        "negated direction",
     ):
         assert report.features[feature] > 0, (feature, report)
 

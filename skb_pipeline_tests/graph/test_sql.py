@@ -109,6 +109,15 @@ def test_values_are_parameters_and_equal_names_share_one() -> None:
     assert not {"author", "paper", "writes"} & set(compiled.text.replace("(", " ").split())
 
 
+def test_edges_are_read_where_a_direction_filters_and_nowhere_else() -> None:
+    def uses(*hops: str) -> int:
+        return compile_sql(make_plan({"a": "author"}, list(hops)), SCHEMA).text.count("edges e")
+
+    assert uses("a -writes- m:paper", "m -cites- T:paper") == 0
+    assert uses("a -writes-> m:paper", "m <-writes- b:author", "m -cites-> T:paper", "T <-cites- T:paper") == 1
+    assert uses("a -writes-> m:paper", "m <-cites- T:paper", "not T -cites-> z:paper") == 2
+
+
 def test_a_timeout_gives_no_answers_and_leaves_the_connection_usable() -> None:
     # A complete graph: five hops have about 60^5 matches.
     size = 60

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skb_pipeline.graph.sql import compile_sql
-from skb_pipeline.plans.plan import NOT_EXECUTED, Plan, PlanStatus
+from skb_pipeline.plans.plan import NOT_EXECUTED, Direction, Plan, PlanStatus
 from skb_pipeline.plans.schema import GraphSchema, Triple
 from skb_pipeline.plans.structure import negations, scored_anchors, variable_types
-from skb_pipeline.plans.validation import MAX_HOPS, parse_plan_json, validate
+from skb_pipeline.plans.validation import MAX_CONDITIONS, MAX_HOPS, MAX_VALUES, parse_plan_json, validate
 
 SHOP = GraphSchema(
     ("product", "brand", "color", "store"),
@@ -29,8 +29,12 @@ def anchor(var: str, label: str, **more: Any) -> dict[str, Any]:
     return {"var": var, "text": "x", "label": label, **more}
 
 
-def hop(one: str, rel: str, other: str, label: str, negated: bool = False) -> dict[str, Any]:
-    return {"from": one, "rel": rel, "to_var": other, "to_label": label, "negated": negated}
+def hop(one: str, rel: str, other: str, label: str, negated: bool = False, **more: Any) -> dict[str, Any]:
+    return {"from": one, "rel": rel, "to_var": other, "to_label": label, "negated": negated, **more}
+
+
+def condition(var: str, op: str, value: Any) -> dict[str, Any]:
+    return {"var": var, "field": "price_min", "op": op, "value": value}
 
 
 def plan(anchors: list[Any], hops: list[Any], *labels: str, **more: Any) -> dict[str, Any]:
@@ -59,6 +63,10 @@ VALID = {
     "negated without anchor": plan([B], [B_T, hop("T", "has", "k", "color", True)]),
     "negated, same anchor": plan([P], [P_T, {**P_T, "negated": True}]),
     "negated between anchors": plan([B, E], [B_T, E_T, hop("b", "owns", "e", "brand", True)]),
+    "directed": plan([P], [{**P_M, "direction": "out"}, {**M_T, "direction": "in"}]),
+    "directed as the types imply": plan([B], [hop("T", "has", "b", "brand", direction="out")]),
+    "negated with a direction": plan([B], [B_T, hop("T", "also_buy", "k", "product", True, direction="in")]),
+    "directed loop at the target": plan([B], [B_T, hop("T", "also_buy", "T", "product", direction="out")]),
     "label left open": plan([B], [hop("b", "owns", "T", "")], "product", "brand"),
     "document search": plan([anchor("q", "product", match_mode="doc")], [], "product", retrieval_mode="doc_search"),
 }  # fmt: skip
@@ -97,6 +105,41 @@ FAULTY: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
     "no label for all hops": (
         plan([C, anchor("s", "store")], [hop("T", "has", "c", "color"), hop("s", "sells", "T", "")]),
         [("target.labels", "none of 'product', 'brand' fits every hop at the target")],
+    ),
+    "direction against the types": (
+        plan([B], [hop("b", "has", "T", "product", direction="out")]),
+        [("hops[0]", "relation 'has' has no edges from 'brand' to 'product' (direction out); it joins: "
+           "('product', 'has', 'brand'), ('product', 'has', 'color'); relations that have such: none")],
+    ),
+    "direction against the types of a negated hop": (
+        plan([B, C], [B_T, hop("T", "has", "c", "color", True, direction="in")]),
+        [("hops[1]", "relation 'has' has no edges from 'color' to 'product' (direction in); it joins: "
+           "('product', 'has', 'brand'), ('product', 'has', 'color'); relations that have such: none")],
+    ),
+    "optional hop": (
+        plan([B, C], [B_T, hop("c", "has", "T", "product", optional=True)]),
+        [("hops[1].optional", "optional hops are not executed yet")],
+    ),
+    "conditions": (
+        plan([B], [B_T, hop("T", "has", "k", "color")],
+             where=[condition("T", "<=", 20), condition("k", "in", ["red", "blue"]), condition("b", "contains", "x")]),
+        [(f"where[{i}]", "conditions on fields are not executed yet") for i in range(3)],
+    ),
+    "a condition on documents": (
+        plan([anchor("q", "product", match_mode="doc")], [], "product", retrieval_mode="doc_search",
+             where=[condition("T", "=", "x")]),
+        [("where[0]", "conditions on fields are not executed yet")],
+    ),
+    "faulty conditions": (
+        plan([B], [B_T], where=[condition("k", "=", 1), condition("T", "in", []), condition("T", "contains", 3),
+                                condition("b", "<", ["a"])]),
+        [
+            ("where[0].var", "variable 'k' is not declared; declared: 'T', 'b'"),
+            ("where[1].value", "in takes a list that is not empty"),
+            ("where[2].value", "contains takes a text that is not empty"),
+            ("where[3].value", "< takes a text or a number"),
+            *((f"where[{i}]", "conditions on fields are not executed yet") for i in range(4)),
+        ],
     ),
     "several faults": (
         plan([B, anchor("b", "colour"), anchor("T", "brand")], [hop("x", "nope", "T", "product")], "toy", "color"),
@@ -186,6 +229,7 @@ def test_parts_without_a_fault_of_their_own_are_listed_as_not_executed(name: str
     named = {re.match(r"[a-z_]+(\[\d+\])?", d.part)[0] for d in validate(raw, SHOP).dropped}  # type: ignore[index]
     assert named >= {f"anchors[{i}]" for i in range(len(raw["anchors"]))}
     assert named >= {f"hops[{i}]" for i in range(len(raw["hops"]))}
+    assert named >= {f"where[{i}]" for i in range(len(raw.get("where", [])))}
 
 
 DEGRADED = {
@@ -238,6 +282,13 @@ def test_parts_apart_from_the_target_are_dropped_with_a_reason(name: str) -> Non
         ('{"hops": [{"from": "a"}]}', "hops[0].rel: Field required"),
         ('{"anchors": [{"var": "\\ud800", "text": "x", "label": "brand"}]}', "anchors[0].var: Input should be"),
         ('{"\\ud800 $x": 1}', "plan: "),
+        ('{"hops": [{"from": "a", "rel": "r", "to_var": "T", "to_label": "", "direction": "up"}]}',
+         "hops[0].direction: Input should be 'any', 'out' or 'in'"),
+        ('{"where": [{"var": "T", "field": "f", "op": "~", "value": 1}]}', "where[0].op: Input should be '=', "),
+        ('{"where": [{"var": "T", "field": "f", "op": "=", "value": null}]}', "where[0].value: Value error"),
+        ('{"where": [{"var": "T", "field": "f", "op": "=", "value": 1e999}]}', "where[0].value: Value error"),
+        ('{"where": [{"var": "T", "field": "f", "op": "in", "value": [true]}]}', "where[0].value: Value error"),
+        ('{"where": [{"var": "T", "field": "f", "op": "in", "value": ["\\ud800"]}]}', "where[0].value: Value error"),
     ],
 )  # fmt: skip
 def test_text_that_is_no_plan_is_a_fallback_with_the_fault(text: str, fault: str) -> None:
@@ -259,6 +310,17 @@ def test_oversized_plans_are_refused_without_listing_everything() -> None:
     ]
 
 
+def test_too_many_conditions_or_values_are_refused() -> None:
+    raw = plan([B], [B_T], where=[condition("T", "=", 1)] * 100)
+    assert [(f.part, f.reason) for f in validate(raw, SHOP).faults] == [
+        ("where", f"100 are too many; at most {MAX_CONDITIONS} are allowed")
+    ]
+    raw = plan([B], [B_T], where=[condition("T", "in", list(range(1000)))])
+    assert [(f.part, f.reason) for f in validate(raw, SHOP).faults] == [
+        ("where[0].value", f"1000 are too many; at most {MAX_VALUES} are allowed")
+    ]
+
+
 def test_long_foreign_strings_are_cut_in_reasons() -> None:
     (fault,) = validate(plan([B], [hop("b", "x" * 100_000, "T", "product")]), SHOP).faults
     assert len(fault.reason) < 300
@@ -272,6 +334,11 @@ def test_target_labels_narrow_to_what_positive_hops_allow() -> None:
     assert labels(hop("T", "has", "b", "brand")) == ("product",)
     assert labels(hop("T", "has", "b", "brand", True)) == ("product", "brand")
     assert labels(hop("T", "also_buy", "T", "")) == ("product",)
+    assert labels(hop("T", "also_buy", "T", "", direction="in")) == ("product",)
+    assert labels(hop("T", "has", "b", "brand", direction="out")) == ("product",)
+    assert labels(hop("T", "has", "b", "brand", direction="in")) == ()
+    # An edge of "owns" joins brands either way; "has" would make the target a product.
+    assert labels(hop("b", "owns", "T", "", direction="out")) == ("brand",)
 
 
 def test_structure_of_negated_hops_and_scored_anchors() -> None:
@@ -289,15 +356,18 @@ LABELS = st.sampled_from(["product", "product", "brand", "color", "store", "", "
 RELATIONS = st.sampled_from(["has", "has", "also_buy", "sells", "owns", "X]->(n) DETACH DELETE n //"])
 ANCHORS = st.fixed_dictionaries({"var": VARS, "text": st.just("x"), "label": LABELS})
 HOPS = st.fixed_dictionaries(
-    {"from": VARS, "rel": RELATIONS, "to_var": VARS, "to_label": LABELS, "negated": st.booleans()}
+    {"from": VARS, "rel": RELATIONS, "to_var": VARS, "to_label": LABELS, "negated": st.booleans()},
+    optional={"direction": st.sampled_from(["any", "out", "in"]), "optional": st.sampled_from([False, False, True])},
 )
+CONDITIONS = st.builds(condition, VARS, st.sampled_from(["=", "<", "in", "contains"]), st.sampled_from([1, "x", ["x"]]))
 PLANS = st.fixed_dictionaries(
     {
         "anchors": st.lists(ANCHORS, max_size=3, unique_by=lambda a: a["var"]),
         "hops": st.lists(HOPS, max_size=4),
         "target": st.fixed_dictionaries({"labels": st.lists(LABELS, max_size=2)}),
         "retrieval_mode": st.sampled_from([None, None, None, "doc_search", "skip", "graph_strict"]),
-    }
+    },
+    optional={"where": st.lists(CONDITIONS, max_size=2)},
 )
 
 
@@ -306,12 +376,13 @@ def sound_plans(draw: st.DrawFn) -> dict[str, Any]:
     """Plans without unknown names whose hops fit the schema, connected or not."""
     types = {"T": "product", "a": "brand", "c": "color", "p": "product", "m": "product", "k": "brand"}
     possible = [
-        hop(one, triple.relation, other, types[other], negated)
+        hop(one, triple.relation, other, types[other], negated, direction=direction)
         for triple in SHOP.triples
         for one in types
         for other in types
         for negated in (False, True)
-        if {(types[one], types[other]), (types[other], types[one])} & {(triple.head, triple.tail)}
+        for direction in ("any", "out", "in")
+        if SHOP.allows(types[one], triple.relation, types[other], Direction(direction))
     ]
     anchors = draw(st.lists(st.sampled_from("acp"), unique=True, min_size=1))
     hops = draw(st.lists(st.sampled_from(possible), min_size=1, max_size=6))
@@ -330,6 +401,7 @@ def test_each_part_is_executed_or_dropped_and_what_is_left_compiles(raw: dict[st
     if checked.plan is None:
         assert checked.status is PlanStatus.FALLBACK
         assert (kept_anchors, kept_hops) == ([], [])
+        assert {f"where[{i}]" for i in range(len(original.where))} <= dropped
         assert any(d.reason != NOT_EXECUTED for d in checked.dropped)
         return
     assert (checked.status is PlanStatus.VALID) == (not checked.dropped)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from skb_pipeline.graph.memory.csr import CsrGraph, Relation
-from skb_pipeline.plans.plan import Plan
+from skb_pipeline.graph.memory.csr import HEAD, TAIL, CsrGraph, Relation, Way
+from skb_pipeline.plans.plan import Hop, Plan
 from skb_pipeline.plans.results import Bindings
 from skb_pipeline.plans.schema import GraphSchema
-from skb_pipeline.plans.structure import negations, scored_anchors, variable_types
+from skb_pipeline.plans.structure import course_of, negations, scored_anchors, variable_types
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,8 @@ class Variable:
 
 @dataclass(frozen=True)
 class BoundHop:
-    """A positive hop: relation ``relation`` (None: the graph has no edge of it) between two variables."""
+    """A positive hop between two variables: ``relation`` as read from the rows of ``one`` (None: the graph has no edge
+    of it)."""
 
     one: str
     other: str
@@ -63,7 +64,8 @@ class BoundHop:
 
 @dataclass(frozen=True)
 class Ban:
-    """A negated hop: ``subject`` has no edge of relation ``name`` to any node of ``other``.
+    """A negated hop: ``subject`` has no edge of relation ``name`` to any node of ``other``. ``relation`` is as read
+    from the rows of ``subject``.
 
     Where ``other`` is an anchor, these are all of its candidates, whether or not a match may use them.
     """
@@ -108,14 +110,22 @@ def bind_plan(plan: Plan, schema: GraphSchema, graph: CsrGraph, bindings: Bindin
         lows, highs = (np.array([r[end] for r in ranges], dtype=np.int32) for end in (0, 1))
         return Variable(name, types[name], lows, highs, candidates.get(name))
 
+    def relation(hop: Hop, near: str) -> Relation | None:
+        """The hop's relation as read from the rows of ``near``."""
+        found, course = graph.relation(hop.rel), course_of(hop, types, schema)
+        if found is None or course is None:
+            return found
+        free = (0, 0) if course.undirected is None else graph.type_range(course.undirected)
+        return replace(found, way=Way(HEAD if near == course.head else TAIL, *free))
+
     positive = [hop for hop in plan.hops if not hop.negated]
-    hops = tuple(BoundHop(hop.from_var, hop.to_var, hop.rel, graph.relation(hop.rel)) for hop in positive)
+    hops = tuple(BoundHop(hop.from_var, hop.to_var, hop.rel, relation(hop, hop.from_var)) for hop in positive)
     bans = []
     for negation in negations(plan):
-        name = plan.hops[negation.hop].rel
-        relation = graph.relation(name)
-        if relation is not None:  # a relation without edges forbids nothing
-            bans.append(Ban(negation.subject, name, relation, variable(negation.other)))
+        hop = plan.hops[negation.hop]
+        forbidden = relation(hop, negation.subject)
+        if forbidden is not None:  # a relation without edges forbids nothing
+            bans.append(Ban(negation.subject, hop.rel, forbidden, variable(negation.other)))
     names = dict.fromkeys(name for hop in hops for name in (hop.one, hop.other))
     return BoundPlan({name: variable(name) for name in names}, hops, tuple(bans), tuple(scored_anchors(plan)))
 

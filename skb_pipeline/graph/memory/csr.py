@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import duckdb
 import numpy as np
@@ -20,9 +20,29 @@ import numpy as np
 from skb_pipeline.storage import atomic
 from skb_pipeline.storage.artifacts import MANIFEST, ManifestMismatchError
 
-FORMAT = 1
+VERSION = 2
 Find = Callable[[np.ndarray], np.ndarray]
-_ARRAYS = ("indptr", "neighbours", "edge_ids", "node_ids", "id_order", "canonical")
+_ARRAYS = ("indptr", "neighbours", "edge_ids", "ends", "node_ids", "id_order", "canonical")
+
+HEAD, TAIL, EITHER = 1, 2, 3
+"""Which end of its edge the node of a row is, as a bit set; of a self-loop it is both."""
+
+
+class Way(NamedTuple):
+    """Which entries of a row a hop may use: those where the row's node is ``end`` (``HEAD``, ``TAIL``, ``EITHER``),
+    and all between two nodes with positions from ``low`` to ``high`` (exclusive)."""
+
+    end: int = EITHER
+    low: int = 0
+    high: int = 0
+
+    def turned(self) -> Way:
+        """The same edges, looked at from the rows of their other ends."""
+        return self._replace(end={HEAD: TAIL, TAIL: HEAD}.get(self.end, self.end))
+
+
+EVERY_WAY = Way()
+"""All entries."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +56,20 @@ class Relation:
         neighbours: int32 [entries], ascending within a row. Every edge has an entry at both of its ends, a self-loop
             one.
         edge_ids: int32 or int64 [entries].
+        ends: uint8 [entries], which end the row's node is.
+        way: the entries that are used.
     """
 
     first_row: int
     indptr: np.ndarray
     neighbours: np.ndarray
     edge_ids: np.ndarray
+    ends: np.ndarray
+    way: Way = EVERY_WAY
+
+    def turned(self) -> Relation:
+        """The same edges, to be read from the rows of their other ends."""
+        return replace(self, way=self.way.turned())
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +85,8 @@ class CsrGraph:
         indptr: int32 (int64 if a relation has 2**31 entries), one relation after the other, each from 0.
         neighbours: int32 [entries].
         edge_ids: int32 or int64 [entries]; read only where a plan uses a relation more than once.
+        ends: uint8 [entries], ``HEAD``, ``TAIL`` or, of a self-loop, ``EITHER``: which end of its edge the node of the
+            row is. Read only where the direction of a hop filters.
         node_ids: int32 or int64, per position.
         id_order: int32, positions by ascending node id.
         canonical: int32, place in canonical order per position.
@@ -72,6 +102,7 @@ class CsrGraph:
     indptr: np.ndarray
     neighbours: np.ndarray
     edge_ids: np.ndarray
+    ends: np.ndarray
     node_ids: np.ndarray
     id_order: np.ndarray
     canonical: np.ndarray
@@ -81,7 +112,7 @@ class CsrGraph:
     def from_skb(cls, con: duckdb.DuckDBPyConnection, data: Mapping[str, Any] | None = None) -> Self:
         """Build from the tables ``nodes`` and ``edges``, in time linear in their size.
 
-        Memory beside the result: 4 bytes per node id up to the largest, 50 bytes per edge of the largest relation.
+        Memory beside the result: 4 bytes per node id up to the largest, 55 bytes per edge of the largest relation.
 
         Args:
             con: connection to an SKB file.
@@ -110,6 +141,7 @@ class CsrGraph:
             indptr=_joined([part.indptr for part in parts], np.dtype(np.int32)),
             neighbours=_joined([part.neighbours for part in parts], np.dtype(np.int32)),
             edge_ids=_joined([part.edge_ids for part in parts], np.dtype(np.int32)),
+            ends=_joined([part.ends for part in parts], np.dtype(np.uint8)),
             node_ids=_narrow(ids),
             id_order=order.astype(np.int32),
             canonical=_narrow(np.asarray(nodes["canonical"], dtype=np.int64)),
@@ -127,8 +159,9 @@ class CsrGraph:
         return len(self.neighbours)
 
     def nbytes(self, *, edge_ids: bool = True) -> int:
-        """Bytes of all arrays; without ``edge_ids`` those that plans using each relation once need."""
-        return sum(getattr(self, name).nbytes for name in _ARRAYS if edge_ids or name != "edge_ids")
+        """Bytes of all arrays; without ``edge_ids`` those that every plan needs, also one that uses each relation once
+        and in either direction."""
+        return sum(getattr(self, name).nbytes for name in _ARRAYS if edge_ids or name not in ("edge_ids", "ends"))
 
     def relation(self, name: str) -> Relation | None:
         """Views of one relation's rows; None where no edge has it."""
@@ -140,8 +173,13 @@ class CsrGraph:
         for i, name in enumerate(self.relations):
             rows = slice(self.indptr_starts[i], self.indptr_starts[i + 1])
             entries = slice(self.entry_starts[i], self.entry_starts[i + 1])
-            first = int(self.first_rows[i])
-            views[name] = Relation(first, self.indptr[rows], self.neighbours[entries], self.edge_ids[entries])
+            views[name] = Relation(
+                int(self.first_rows[i]),
+                self.indptr[rows],
+                self.neighbours[entries],
+                self.edge_ids[entries],
+                self.ends[entries],
+            )
         return views
 
     def type_range(self, name: str) -> tuple[int, int]:
@@ -180,7 +218,7 @@ class CsrGraph:
         counts = np.diff(self.type_starts).tolist()
         types = [{"name": name, "nodes": n} for name, n in zip(self.node_types, counts, strict=True)]
         return {
-            "format": FORMAT,
+            "format": VERSION,
             "node_types": types,
             "relations": relations,
             "dtypes": {name: str(getattr(self, name).dtype) for name in _ARRAYS},
@@ -201,8 +239,8 @@ class CsrGraph:
             FileNotFoundError: no manifest (the graph was not finished), or an array is missing.
         """
         manifest = json.loads((folder / MANIFEST).read_text())
-        if manifest.get("format") != FORMAT:
-            raise ManifestMismatchError(f"{folder}: graph format {manifest.get('format')!r}, expected {FORMAT}")
+        if manifest.get("format") != VERSION:
+            raise ManifestMismatchError(f"{folder}: graph format {manifest.get('format')!r}, expected {VERSION}")
         if data is not None and manifest["data"] != dict(data):
             raise ManifestMismatchError(f"{folder}: the graph was made from {manifest['data']}, expected {dict(data)}")
         # Copy-on-write rather than read-only: the compiled loops then see one kind of array in every case.
@@ -225,7 +263,8 @@ class CsrGraph:
     def _check(self, folder: Path, dtypes: Mapping[str, str]) -> None:
         nodes, entries = int(self.type_starts[-1]), int(self.entry_starts[-1])
         lengths = dict.fromkeys(("node_ids", "id_order", "canonical"), nodes)
-        lengths |= {"neighbours": entries, "edge_ids": entries, "indptr": int(self.indptr_starts[-1])}
+        lengths |= dict.fromkeys(("neighbours", "edge_ids", "ends"), entries)
+        lengths["indptr"] = int(self.indptr_starts[-1])
         for name, length in lengths.items():
             array = getattr(self, name)
             if (array.shape, str(array.dtype)) != ((length,), dtypes[name]):
@@ -251,8 +290,8 @@ def _read_relation(con: duckdb.DuckDBPyConnection, name: str, find: Find, type_s
     last = int(type_starts[np.searchsorted(type_starts, high, side="right")])
     counts = kernels.count_entries(heads, tails, first, last - first)
     indptr = _starts(counts)
-    neighbours, edge_ids = kernels.fill_rows(heads, tails, _narrow(np.asarray(rows["edge_id"])), first, indptr)
-    return Relation(first, _narrow(indptr), neighbours, edge_ids)
+    entries = kernels.fill_rows(heads, tails, _narrow(np.asarray(rows["edge_id"])), first, indptr)
+    return Relation(first, _narrow(indptr), *entries)
 
 
 def _finder(ids: np.ndarray, order: np.ndarray) -> Find:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skb_pipeline.graph.memory.bound import Ban, BoundHop, BoundPlan
-from skb_pipeline.graph.memory.csr import CsrGraph
+from skb_pipeline.graph.memory.csr import EVERY_WAY, CsrGraph, Way
 from skb_pipeline.graph.memory.message_passing import CHUNK, NOTHING, Traversal, mean_degree
 from skb_pipeline.graph.memory.tree import couplings
 from skb_pipeline.plans.plan import TARGET
@@ -160,7 +160,7 @@ def _rows(graph: CsrGraph) -> Rows:
     from skb_pipeline.graph.memory import enumeration_kernel as kernel
 
     starts = graph.indptr_starts, graph.first_rows
-    return kernel.Rows(graph.indptr, *starts, graph.neighbours, graph.entry_starts, graph.edge_ids)
+    return kernel.Rows(graph.indptr, *starts, graph.neighbours, graph.entry_starts, graph.edge_ids, graph.ends)
 
 
 def _steps(plan: BoundPlan, graph: CsrGraph, order: Sequence[Step], number: Mapping[str, int]) -> Steps:
@@ -179,6 +179,7 @@ def _steps(plan: BoundPlan, graph: CsrGraph, order: Sequence[Step], number: Mapp
         far=np.array([number[step.far] for step in order], dtype=np.int64),
         relation=np.array([graph.relations.index(plan.hops[step.hop].name) for step in order], dtype=np.int64),
         kind=np.array(kinds, dtype=np.int64),
+        way=_ways([_way(plan.hops[step.hop], step.near) for step in order]),
         clash=clash,
         clashing=np.asarray(clash.any(axis=1)),
     )
@@ -202,12 +203,24 @@ def _variables(plan: BoundPlan, graph: CsrGraph, names: Sequence[str]) -> Variab
         highs=_flat([v.highs for v in variables], np.int32),
         ban_starts=_starts(bans),
         ban_relation=np.array([graph.relations.index(ban.name) for ban in flat], dtype=np.int64),
+        ban_way=_ways([ban.relation.way for ban in flat]),
         ban_low=np.array([ban.other.lows[0] for ban in flat], dtype=np.int32),
         ban_high=np.array([ban.other.highs[0] for ban in flat], dtype=np.int32),
         ban_listed=np.array([ban.other.candidates is not None for ban in flat], dtype=np.bool_),
         banned_starts=_starts(banned),
         banned=_flat(banned, np.int32),
     )
+
+
+def _way(hop: BoundHop, near: str) -> Way:
+    """As read from the rows of ``near``."""
+    way = EVERY_WAY if hop.relation is None else hop.relation.way
+    return way if hop.one == near else way.turned()
+
+
+def _ways(ways: Sequence[Way]) -> np.ndarray:
+    """int64 [ways, 3]."""
+    return np.array(ways, dtype=np.int64).reshape(-1, 3)
 
 
 def _starts(groups: Sequence[Sized]) -> np.ndarray:

@@ -1,4 +1,7 @@
-"""The compiled search of ``enumeration``. Imported only where it runs, as numba loads slowly."""
+"""The compiled search of ``enumeration``. Imported only where it runs, as numba loads slowly.
+
+What runs for every entry is inlined: a call that hands on so many arrays takes as long as the work itself.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from skb_pipeline.graph.memory.kernels import first_at_least
+from skb_pipeline.graph.memory.csr import EITHER, Way
+from skb_pipeline.graph.memory.kernels import first_at_least, runs
 
 RUNNING, DONE, TOO_MANY_ROWS = 0, 1, 2
 FREE, ANCHOR, CLOSING = 0, 1, 2
@@ -23,19 +27,21 @@ class Rows(NamedTuple):
     neighbours: np.ndarray
     entry_starts: np.ndarray
     edge_ids: np.ndarray
+    ends: np.ndarray
 
 
 class Steps(NamedTuple):
     """Hops in the order of the search; int64 arrays [steps].
 
-    ``near`` and ``far`` are variables, of which near is bound. bool ``clash[i, j]``: the steps could use one edge;
-    ``clashing[i]``: step i and some other could.
+    ``near`` and ``far`` are variables, of which near is bound. ``way`` [steps, 3] has the fields of ``Way``, for the
+    rows of near. bool ``clash[i, j]``: the steps could use one edge; ``clashing[i]``: step i and some other could.
     """
 
     near: np.ndarray
     far: np.ndarray
     relation: np.ndarray
     kind: np.ndarray
+    way: np.ndarray
     clash: np.ndarray
     clashing: np.ndarray
 
@@ -44,8 +50,8 @@ class Variables(NamedTuple):
     """Candidates, type ranges and negations of each variable, as slices of joint arrays.
 
     Variable v has the candidates ``candidate_starts[v]`` to ``candidate_starts[v + 1]`` (ascending positions), and so
-    on. A ban forbids neighbours over ``ban_relation`` in ``ban_low`` to ``ban_high`` that are, where ``ban_listed``,
-    also among ``banned[banned_starts[i]:banned_starts[i + 1]]``.
+    on. A ban forbids neighbours over ``ban_relation``, that way (``ban_way`` [bans, 3]), in ``ban_low`` to ``ban_high``
+    that are, where ``ban_listed``, also among ``banned[banned_starts[i]:banned_starts[i + 1]]``.
     """
 
     candidate_starts: np.ndarray
@@ -56,6 +62,7 @@ class Variables(NamedTuple):
     highs: np.ndarray
     ban_starts: np.ndarray
     ban_relation: np.ndarray
+    ban_way: np.ndarray
     ban_low: np.ndarray
     ban_high: np.ndarray
     ban_listed: np.ndarray
@@ -99,18 +106,29 @@ def row_of(rows: Rows, relation: int, node: int) -> tuple[np.int64, np.int64]:
 
 
 @njit(cache=True, nogil=True)
+def leads_to(rows: Rows, way: Way, begin: int, end: int, node: int, low: int, high: int) -> bool:
+    """Whether some entry in ``begin`` to ``end``, of a node's row, leads that way to a node of ``low`` to ``high``
+    (exclusive)."""
+    p = first_at_least(rows.neighbours, begin, end, low)
+    while p < end and rows.neighbours[p] < high:
+        if runs(way, rows.ends, p, node, rows.neighbours[p]):
+            return True
+        p += 1
+    return False
+
+
+@njit(cache=True, nogil=True, inline="always")
 def is_banned(rows: Rows, variables: Variables, variable: int, node: int) -> bool:
     """Whether a negation forbids the variable this node."""
     for i in range(variables.ban_starts[variable], variables.ban_starts[variable + 1]):
         begin, end = row_of(rows, variables.ban_relation[i], node)
+        way = Way(variables.ban_way[i, 0], variables.ban_way[i, 1], variables.ban_way[i, 2])
         if not variables.ban_listed[i]:
-            p = first_at_least(rows.neighbours, begin, end, variables.ban_low[i])
-            if p < end and rows.neighbours[p] < variables.ban_high[i]:
+            if leads_to(rows, way, begin, end, node, variables.ban_low[i], variables.ban_high[i]):
                 return True
             continue
         for j in range(variables.banned_starts[i], variables.banned_starts[i + 1]):
-            p = first_at_least(rows.neighbours, begin, end, variables.banned[j])
-            if p < end and rows.neighbours[p] == variables.banned[j]:
+            if leads_to(rows, way, begin, end, node, variables.banned[j], variables.banned[j] + 1):
                 return True
     return False
 
@@ -160,11 +178,15 @@ def open_segment(rows: Rows, steps: Steps, variables: Variables, state: State, d
     state.segment[depth] = segment + 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def take(rows: Rows, steps: Steps, variables: Variables, state: State, depth: int, entry: int) -> bool:
     """Bind a step's far variable by one entry; False if the entry does not fit."""
     step = depth - 1
     far, node, kind = steps.far[step], rows.neighbours[entry], steps.kind[step]
+    if steps.way[step, 0] != EITHER:
+        way = Way(steps.way[step, 0], steps.way[step, 1], steps.way[step, 2])
+        if not runs(way, rows.ends, entry, state.node[steps.near[step]], node):
+            return False
     for earlier in range(step if steps.clashing[step] else 0):
         if steps.clash[step, earlier] and state.edge[earlier + 1] == rows.edge_ids[entry]:
             return False

@@ -18,6 +18,8 @@ from skb_pipeline.plans.results import Bindings, GraphOutcome, GraphResult, chec
 from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.plans.validation import check_executable
 
+VERSION = "1"
+
 
 class Route(StrEnum):
     """How a plan is executed. All give the answers, scores and counts of ``docs/plans.md``.

@@ -1,14 +1,16 @@
 """Compiled loops over the rows of a graph. Imported only where plans are executed, as numba loads slowly.
 
 Positions are int32, cosines and their sums float64 with -inf for "no match". Edge ids are compared only where a plan
-could use one edge twice. Loops that can be long stop after a budget of entries and go on when called again, so that
-their caller can look at the clock; ``progress`` holds where they are.
+could use one edge twice, and ends read only where a direction filters. Loops that can be long stop after a budget of
+entries and go on when called again, so that their caller can look at the clock; ``progress`` holds where they are.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
+
+from skb_pipeline.graph.memory.csr import EITHER, HEAD, TAIL, Way
 
 NOTHING = -np.inf
 
@@ -35,30 +37,41 @@ def count_entries(heads: np.ndarray, tails: np.ndarray, first_row: int, n_rows: 
 @njit(cache=True, nogil=True)
 def fill_rows(
     heads: np.ndarray, tails: np.ndarray, edge_ids: np.ndarray, first_row: int, indptr: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Neighbours (int32, ascending within a row) and edge ids per entry, in two passes of a counting sort.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Neighbours (int32, ascending within a row), edge ids and ends (uint8) per entry, in two passes of a counting
+    sort.
 
     The adjacency is symmetric. So after rows are filled in the order of edges, going through them by ascending row
     and appending the row to each of its neighbours' rows gives the same rows sorted.
     """
     n_rows = len(indptr) - 1
     loose, loose_ids = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], edge_ids.dtype)
+    loose_ends = np.empty(indptr[-1], np.uint8)  # of the neighbour, whose row the entry goes to
     head = indptr[:-1].copy()
     for i in range(len(heads)):
         a, b = heads[i] - first_row, tails[i] - first_row
         loose[head[a]], loose_ids[head[a]] = b, edge_ids[i]
+        loose_ends[head[a]] = EITHER if a == b else TAIL
         head[a] += 1
         if a != b:
-            loose[head[b]], loose_ids[head[b]] = a, edge_ids[i]
+            loose[head[b]], loose_ids[head[b]], loose_ends[head[b]] = a, edge_ids[i], HEAD
             head[b] += 1
-    neighbours, ids = np.empty_like(loose), np.empty_like(loose_ids)
+    neighbours, ids, ends = np.empty_like(loose), np.empty_like(loose_ids), np.empty_like(loose_ends)
     head = indptr[:-1].copy()
     for row in range(n_rows):
         for p in range(indptr[row], indptr[row + 1]):
             to = loose[p]
-            neighbours[head[to]], ids[head[to]] = row + first_row, loose_ids[p]
+            neighbours[head[to]], ids[head[to]], ends[head[to]] = row + first_row, loose_ids[p], loose_ends[p]
             head[to] += 1
-    return neighbours, ids
+    return neighbours, ids, ends
+
+
+@njit(cache=True, nogil=True)
+def runs(way: Way, ends: np.ndarray, entry: int, node: int, neighbour: int) -> bool:
+    """Whether a hop may use an entry, which leads from ``node`` to ``neighbour``."""
+    if way.end == EITHER or ends[entry] & way.end:
+        return True
+    return way.low <= node < way.high and way.low <= neighbour < way.high
 
 
 @njit(cache=True, nogil=True)
@@ -111,9 +124,16 @@ def fanout(indptr: np.ndarray, first_row: int, nodes: np.ndarray) -> np.int64:
 
 @njit(cache=True, nogil=True)
 def has_neighbour(
-    indptr: np.ndarray, neighbours: np.ndarray, first_row: int, nodes: np.ndarray, lows: np.ndarray, highs: np.ndarray
+    indptr: np.ndarray,
+    neighbours: np.ndarray,
+    ends: np.ndarray,
+    first_row: int,
+    way: Way,
+    nodes: np.ndarray,
+    lows: np.ndarray,
+    highs: np.ndarray,
 ) -> np.ndarray:
-    """Which nodes have a neighbour in one of the ranges ``lows[i]`` to ``highs[i]`` (exclusive)."""
+    """Which nodes have, that way, a neighbour in one of the ranges ``lows[i]`` to ``highs[i]`` (exclusive)."""
     found = np.zeros(len(nodes), np.bool_)
     for i in range(len(nodes)):
         row = nodes[i] - first_row
@@ -121,6 +141,8 @@ def has_neighbour(
             end = indptr[row + 1]
             for k in range(len(lows)):
                 p = first_at_least(neighbours, indptr[row], end, lows[k])
+                while p < end and neighbours[p] < highs[k] and not runs(way, ends, p, nodes[i], neighbours[p]):
+                    p += 1
                 if p < end and neighbours[p] < highs[k]:
                     found[i] = True
                     break
@@ -132,7 +154,9 @@ def push(
     indptr: np.ndarray,
     neighbours: np.ndarray,
     edge_ids: np.ndarray,
+    ends: np.ndarray,
     first_row: int,
+    way: Way,
     nodes: np.ndarray,
     values: np.ndarray,
     runners: np.ndarray,
@@ -167,8 +191,12 @@ def push(
             for k in range(len(lows)):
                 p = np.int64(first_at_least(neighbours, np.int64(indptr[row]), end, lows[k]))
                 while p < end and neighbours[p] < highs[k]:
-                    y, v = neighbours[p], value
-                    if avoiding and edge_ids[p] == vias[i]:
+                    entry, y, v = p, neighbours[p], value
+                    p += 1
+                    read += 1
+                    if not runs(way, ends, entry, nodes[i], y):
+                        continue
+                    if avoiding and edge_ids[entry] == vias[i]:
                         v = runners[i]
                     known = best[y]
                     if v > known:
@@ -177,12 +205,10 @@ def push(
                             n_touched += 1
                         if two:
                             runner[y] = known
-                            via[y] = edge_ids[p]
+                            via[y] = edge_ids[entry]
                         best[y] = v
                     elif two and v > runner[y]:
                         runner[y] = v
-                    p += 1
-                    read += 1
         i += 1
     progress[0], progress[1] = i, n_touched
     progress[2] += read
@@ -193,7 +219,9 @@ def pull(
     indptr: np.ndarray,
     neighbours: np.ndarray,
     edge_ids: np.ndarray,
+    ends: np.ndarray,
     first_row: int,
+    way: Way,
     nodes: np.ndarray,
     best: np.ndarray,
     runner: np.ndarray,
@@ -221,7 +249,7 @@ def pull(
             for p in range(indptr[row], indptr[row + 1]):
                 y = neighbours[p]
                 v = best[y]
-                if v == NOTHING:
+                if v == NOTHING or not runs(way, ends, p, nodes[i], y):
                     continue
                 if avoiding and edge_ids[p] == via[y]:
                     v = runner[y]

@@ -86,14 +86,16 @@ class Traversal:
         return int(self.kernels.fanout(relation.indptr, relation.first_row, nodes))
 
     def has_neighbour(self, relation: Relation, nodes: np.ndarray, other: Variable) -> np.ndarray:
-        """bool per node: whether it has a neighbour of the other variable's types."""
-        rows = relation.indptr, relation.neighbours, relation.first_row
+        """bool per node: whether it has a neighbour of the other variable's types. ``relation`` is as read from the
+        rows of ``nodes``."""
+        rows = relation.indptr, relation.neighbours, relation.ends, relation.first_row, relation.way
         self.meter.check()
         self.meter.touched_edges += len(nodes)
         return np.asarray(self.kernels.has_neighbour(*rows, nodes, other.lows, other.highs))
 
     def spread(self, relation: Relation, message: Message, to: Variable, *, two: bool = False) -> Message:
-        """Carry a message over a hop, to all nodes of the other variable's types that it reaches."""
+        """Carry a message over a hop, to all nodes of the other variable's types that it reaches. ``relation`` is as
+        read from the rows of the message's nodes."""
         try:
             touched = self._push(relation, message, to, two)
             nodes = self.touched[:touched].copy()
@@ -102,14 +104,15 @@ class Traversal:
             self._clean()
 
     def carry(self, relation: Relation, message: Message, nodes: np.ndarray, to: Variable, *, two: bool) -> Message:
-        """Carry a message over a hop to given nodes of the other variable; -inf for those it does not reach."""
+        """Carry a message over a hop to given nodes of the other variable; -inf for those it does not reach.
+        ``relation`` is as read from the rows of the message's nodes."""
         if self.fanout(relation, message.nodes) <= self.fanout(relation, nodes):
             try:
                 self._push(relation, message, to, two)
                 return self._taken(nodes, two)
             finally:
                 self._clean()
-        return self._pull(relation, message, nodes, two)
+        return self._pull(relation.turned(), message, nodes, two)
 
     def _push(self, relation: Relation, message: Message, to: Variable, two: bool) -> int:
         """Fill the scratch arrays; gives the number of nodes reached."""
@@ -121,7 +124,9 @@ class Traversal:
                 relation.indptr,
                 relation.neighbours,
                 relation.edge_ids,
+                relation.ends,
                 relation.first_row,
+                relation.way,
                 message.nodes,
                 message.values,
                 _NO_VALUES if message.runners is None else message.runners,
@@ -168,7 +173,9 @@ class Traversal:
                     relation.indptr,
                     relation.neighbours,
                     relation.edge_ids,
+                    relation.ends,
                     relation.first_row,
+                    relation.way,
                     nodes,
                     self.best,
                     runner,
@@ -198,7 +205,8 @@ def allowed(traversal: Traversal, ban: Ban, nodes: np.ndarray, subject: Variable
     if ban.other.candidates is None:
         return ~traversal.has_neighbour(ban.relation, nodes, ban.other)
     linked = ban.other.candidates.nodes
-    reached = traversal.carry(ban.relation, Message(linked, np.zeros(len(linked))), nodes, subject, two=False)
+    message = Message(linked, np.zeros(len(linked)))
+    reached = traversal.carry(ban.relation.turned(), message, nodes, subject, two=False)
     return np.asarray(reached.values == NOTHING)
 
 
@@ -294,12 +302,12 @@ class TreeEvaluation:
         """A branch's values at given nodes of the variable above it."""
         child, relation = branch.child, _edges(branch)
         if self._only_exists(branch) and not two:
-            found = self.traversal.has_neighbour(relation, nodes, child.variable)
+            found = self.traversal.has_neighbour(relation.turned(), nodes, child.variable)
             return Message(nodes, np.where(found, 0.0, NOTHING))
         within = None
         if child.variable.candidates is None and self._descent(branch, nodes) < self._climb(branch):
             around = Message(nodes, np.zeros(len(nodes)))
-            within = self.traversal.spread(relation, around, child.variable).nodes
+            within = self.traversal.spread(relation.turned(), around, child.variable).nodes
         message = self._message(child, self._evaluate(child, within))
         return self.traversal.carry(relation, message, nodes, to, two=two)
 
@@ -419,6 +427,8 @@ def mean_degree(relation: Relation, variable: Variable) -> float:
 
 
 def _edges(branch: Branch) -> Relation:
-    if branch.hop.relation is None:
+    """The relation of a branch as read from the rows of its child."""
+    relation = branch.hop.relation
+    if relation is None:
         raise AssertionError(f"no edge of {branch.hop.name!r}: the plan is impossible and must not be evaluated")
-    return branch.hop.relation
+    return relation if branch.hop.one == branch.child.variable.name else relation.turned()

@@ -18,7 +18,7 @@ from skb_pipeline.plans.names import GraphNames
 from skb_pipeline.plans.plan import TARGET, Plan
 from skb_pipeline.plans.results import Bindings
 from skb_pipeline.plans.schema import GraphSchema
-from skb_pipeline.plans.structure import negations, scored_anchors, variable_types
+from skb_pipeline.plans.structure import Course, Negation, course_of, negations, scored_anchors, variable_types
 from skb_pipeline.plans.validation import check_executable
 
 HEADER = "// Compiled from a plan; not run against a server."
@@ -78,7 +78,7 @@ def compile_cypher(
         header: put a comment on top that says the text was not run; for texts that are shown or exported.
 
     Raises:
-        ValueError: the plan is not valid as it stands (see ``planning.validation``), or it is a ``doc_search``,
+        ValueError: the plan is not valid as it stands (see ``plans.validation``), or it is a ``doc_search``,
             which is no matter of the graph.
     """
     check_executable(plan, schema)
@@ -139,7 +139,7 @@ class _Score:
 
 class _Compiler:
     def __init__(self, plan: Plan, schema: GraphSchema, names: GraphNames, costs: Mapping[str, int]) -> None:
-        self.plan, self.names = plan, names
+        self.plan, self.schema, self.names = plan, schema, names
         self.types = variable_types(plan, schema)
         self.numbers = {anchor.var: i for i, anchor in enumerate(plan.anchors)}
         self.scored = [self.numbers[var] for var in scored_anchors(plan)]
@@ -214,14 +214,18 @@ class _Compiler:
             conditions += self._negated_at(far)
             bound.append(far)
             end += self._labels(far)
-        name = ""
+        course, name = course_of(hop, self.types, self.schema), ""
+        if course is not None and course.undirected is not None:
+            name, head, label = f"r{i}", self.identifiers[course.head], self.names.label(course.undirected)
+            conditions.append(f"(startNode({name}) = {head} OR {self.identifiers[TARGET]}:{label})")
+            course = None
         if hop.rel in self.repeated:
             name = f"r{i}"
             # Each MATCH is on its own, so the store does not see to it that no edge is used twice.
             conditions += [f"{name} <> r{j}" for j in edges if self.plan.hops[j].rel == hop.rel]
             edges.append(i)
-        relation = self.names.relation_type(hop.rel)
-        return [f"MATCH ({self.identifiers[near]})-[{name}:{relation}]-({end})", *_where(conditions)]
+        edge = _edge(f"{name}:{self.names.relation_type(hop.rel)}", course, near)
+        return [f"MATCH ({self.identifiers[near]}){edge}({end})", *_where(conditions)]
 
     def _negated_at(self, subject: str) -> list[str]:
         """Conditions of the negated hops whose subject was just reached."""
@@ -229,16 +233,22 @@ class _Compiler:
         for negation in self.negations:
             if negation.subject != subject:
                 continue
-            relation = self.names.relation_type(self.plan.hops[negation.hop].rel)
-            start = f"({self.identifiers[subject]})-[:{relation}]-"
-            labels = self._labels(negation.other)
-            if negation.other in self.numbers:
-                other = f"n{negation.hop}"
-                inner = f"{start}({other}{labels}) WHERE {other}.nodeId IN $ids_{self.numbers[negation.other]}"
-            else:
-                inner = f"{start}({labels})"
-            conditions.append(f"NOT EXISTS {{ {inner} }}")
+            course = course_of(self.plan.hops[negation.hop], self.types, self.schema)
+            conditions.append(self._no_edge(negation, course))
+            if course is not None and course.undirected is not None:
+                label = self.names.label(course.undirected)
+                conditions.append(f"(NOT {self.identifiers[subject]}:{label} OR {self._no_edge(negation, None)})")
         return conditions
+
+    def _no_edge(self, negation: Negation, course: Course | None) -> str:
+        relation = self.names.relation_type(self.plan.hops[negation.hop].rel)
+        start = f"({self.identifiers[negation.subject]}){_edge(f':{relation}', course, negation.subject)}"
+        labels = self._labels(negation.other)
+        if negation.other not in self.numbers:
+            return f"NOT EXISTS {{ {start}({labels}) }}"
+        other = f"n{negation.hop}"
+        bound = f"{other}.nodeId IN $ids_{self.numbers[negation.other]}"
+        return f"NOT EXISTS {{ {start}({other}{labels}) WHERE {bound} }}"
 
     def _labels(self, var: str) -> str:
         return ":" + "|".join(self.names.label(label) for label in self.types[var])
@@ -275,6 +285,13 @@ class _Compiler:
             branch |= more
         has_anchor = not branch.isdisjoint(self.numbers)
         return (TARGET in branch, far not in self.numbers, not has_anchor, -reached.index(near))
+
+
+def _edge(inner: str, course: Course | None, near: str) -> str:
+    """A relationship pattern that goes on from ``near``, with an arrow where the direction filters."""
+    left = "<-" if course is not None and course.tail == near else "-"
+    right = "->" if course is not None and course.head == near else "-"
+    return f"{left}[{inner}]{right}"
 
 
 def _where(conditions: Sequence[str]) -> list[str]:

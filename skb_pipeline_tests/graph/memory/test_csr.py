@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from skb_pipeline.graph.memory.csr import CsrGraph
+from skb_pipeline.graph.memory.csr import EITHER, HEAD, TAIL, CsrGraph
 from skb_pipeline.graph.memory.executor import MemoryExecutor
 from skb_pipeline.plans.schema import GraphSchema, Triple
 from skb_pipeline.skb.store import TABLES
@@ -38,6 +38,18 @@ def rows_of(graph: CsrGraph) -> dict[str, dict[int, list[tuple[int, int]]]]:
     return found
 
 
+def ends_of(graph: CsrGraph) -> dict[tuple[int, int], int]:
+    """(node id, edge id) -> which end of the edge the node is."""
+    found = {}
+    for name in graph.relations:
+        relation = graph.relation(name)
+        assert relation is not None
+        rows = np.repeat(np.arange(len(relation.indptr) - 1), np.diff(relation.indptr)) + relation.first_row
+        nodes = graph.node_ids[rows].tolist()
+        found |= dict(zip(zip(nodes, relation.edge_ids.tolist(), strict=True), relation.ends.tolist(), strict=True))
+    return found
+
+
 def test_every_edge_is_at_both_ends_and_a_self_loop_once() -> None:
     with loaded(Graph(NODES, EDGES)) as con:
         graph = CsrGraph.from_skb(con)
@@ -50,6 +62,9 @@ def test_every_edge_is_at_both_ends_and_a_self_loop_once() -> None:
         "writes": {40: [(7, 0)], 9: [(7, 5), (3, 4)], 7: [(40, 0), (9, 5)], 3: [(9, 4)]},
     }
     assert graph.n_entries == 11
+    assert graph.ends.dtype == np.uint8
+    ends = ends_of(graph)
+    assert (ends[3, 1], ends[7, 1], ends[3, 3]) == (HEAD, TAIL, EITHER)
     cites = graph.relation("cites")
     assert cites is not None
     assert (cites.first_row, len(cites.indptr)) == (3, 3)  # rows for papers alone
@@ -70,6 +85,11 @@ def test_rows_equal_those_of_a_dictionary(graph: Graph) -> None:
         for entries in rows.values():
             entries.sort(key=lambda pair: (place[pair[0]], pair[1]))
     assert rows_of(built) == expected
+    at_ends: dict[tuple[int, int], int] = {}
+    for edge, (head, _, tail) in enumerate(graph.edges):
+        for node, end in ((head, HEAD), (tail, TAIL)):
+            at_ends[node, edge] = at_ends.get((node, edge), 0) | end
+    assert ends_of(built) == at_ends
     for kind in set(graph.nodes.values()):
         ids = built.node_ids[slice(*built.type_range(kind))].tolist()
         assert ids == [node for node, of in graph.nodes.items() if of == kind]  # in canonical order
@@ -124,9 +144,9 @@ def test_a_saved_graph_gives_the_same_answers(tmp_path: Path, mmap: bool) -> Non
         built = CsrGraph.from_skb(con, data={"skb": "v1"})
     built.save(tmp_path / "graph")
     graph = CsrGraph.load(tmp_path / "graph", mmap=mmap, data={"skb": "v1"})
-    assert rows_of(graph) == rows_of(built)
+    assert (rows_of(graph), ends_of(graph)) == (rows_of(built), ends_of(built))
     assert graph.data == {"skb": "v1"}
-    assert graph.nbytes() == built.nbytes() == built.nbytes(edge_ids=False) + 11 * 4
+    assert graph.nbytes() == built.nbytes() == built.nbytes(edge_ids=False) + 11 * (4 + 1)
     results = [MemoryExecutor(g, SCHEMA).execute(PLAN, bind(a={9: 0.5, 40: 0.25})) for g in (built, graph)]
     assert [r.node_ids.tolist() for r in results] == [[7, 3]] * 2
     assert [r.scores.tolist() for r in results] == [[0.5, 0.5]] * 2
@@ -152,8 +172,8 @@ def test_a_graph_that_does_not_fit_its_manifest_is_refused(tmp_path: Path) -> No
     with pytest.raises(ManifestMismatchError, match="rows of relation 'writes' do not cover"):
         CsrGraph.load(folder)
     manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps({**manifest, "format": 0}))
-    with pytest.raises(ManifestMismatchError, match="format 0"):
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "format": 1}))
+    with pytest.raises(ManifestMismatchError, match="format 1"):
         CsrGraph.load(folder)
     (folder / "manifest.json").unlink()
     with pytest.raises(FileNotFoundError):

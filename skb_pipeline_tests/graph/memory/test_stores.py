@@ -60,7 +60,12 @@ def compare_engines(
         covered.update([result.route, result.outcome])
         try:
             answers = enumerate_answers(
-                oracle, case.plan, case.bindings, schema.candidate_types, max_steps=oracle_steps
+                oracle,
+                case.plan,
+                case.bindings,
+                schema.candidate_types,
+                symmetric=schema.symmetric,
+                max_steps=oracle_steps,
             )
         except TooManyStepsError:
             continue

@@ -143,6 +143,52 @@ def test_several_target_labels_and_a_closing_hop() -> None:
     assert "MATCH (t)-[:`Y`]-(a0)" in lines
 
 
+TRADE = GraphSchema(
+    ("firm", "shop"),
+    (
+        Triple("firm", "supplies", "shop"),
+        Triple("shop", "supplies", "firm"),
+        Triple("firm", "supplies", "firm"),
+        Triple("firm", "owns", "shop"),
+    ),
+    ("firm", "shop"),
+    (Triple("firm", "supplies", "firm"),),
+)
+
+
+def test_arrows_where_a_direction_filters_and_nowhere_else() -> None:
+    plan = make_plan(
+        {"a": "firm"},
+        [
+            "a -supplies-> m:shop",
+            "T -supplies-> m:shop",
+            "m <-owns- b:firm",
+            "a <-supplies- c:firm",
+            "not m <-supplies- z:firm",
+        ],
+        ["firm"],
+    )
+    assert [
+        line for line in _lines(plan, schema=TRADE) if line.startswith(("MATCH (a0)-", "MATCH (v", "WHERE NOT"))
+    ] == [
+        "MATCH (a0)-[r3:`SUPPLIES`]-(v2:`Firm`)",  # symmetric
+        "MATCH (a0)-[r0:`SUPPLIES`]->(v0:`Shop`)",
+        "WHERE NOT EXISTS { (v0)<-[:`SUPPLIES`]-(:`Firm`) } AND r0 <> r3",
+        "MATCH (v0)-[:`OWNS`]-(v1:`Firm`)",  # owned by firms only
+        "MATCH (v0)<-[r1:`SUPPLIES`]-(t:`Firm`)",
+    ]
+
+
+def test_a_direction_that_filters_one_of_two_target_types() -> None:
+    """Within firms the relation is symmetric, between firms and shops it runs both ways."""
+    plan = make_plan({"a": "firm"}, ["a -supplies-> T:", "not T -supplies-> z:firm"])
+    lines = _lines(plan, schema=TRADE)
+    assert lines[lines.index("MATCH (a0)-[r0:`SUPPLIES`]-(t:`Firm`|`Shop`)") + 1] == (
+        "WHERE NOT EXISTS { (t)-[:`SUPPLIES`]->(:`Firm`) } AND "
+        "(NOT t:`Firm` OR NOT EXISTS { (t)-[:`SUPPLIES`]-(:`Firm`) }) AND (startNode(r0) = a0 OR t:`Firm`)"
+    )
+
+
 def test_a_header_says_that_it_was_not_run_if_asked() -> None:
     plain = compile_cypher(SIBLINGS, SHOP).text
     assert compile_cypher(SIBLINGS, SHOP, header=True).text == f"{HEADER}\n{plain}"
@@ -217,7 +263,7 @@ def test_plans_that_are_not_executable_are_refused(plan: dict[str, Any], message
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_every_hop_is_followed_once_from_a_variable_in_scope(data: st.DataObject) -> None:
-    case = data.draw(small_cases(data.draw(small_graphs())))
+    case = data.draw(small_cases(data.draw(small_graphs()), directed=True))
     costs = {var: data.draw(st.integers(0, 3)) for var in case.bindings}
     compiled = compile_cypher(case.plan, RANDOM_SCHEMA, costs)
     start, *rest = compiled.text.split("\nMATCH ")
@@ -225,7 +271,7 @@ def test_every_hop_is_followed_once_from_a_variable_in_scope(data: st.DataObject
     scope = {"candidate", *re.findall(r"^\((\w+):", rest.pop(0))}
     relations = []
     for part in rest:
-        match = re.match(r"\((\w+)\)-\[(\w*):`(\w)`\]-\((\w+)[:)]", part)
+        match = re.match(r"\((\w+)\)<?-\[(\w*):`(\w)`\]->?\((\w+)[:)]", part)
         assert match is not None, compiled.text
         near, edge, relation, far = match.groups()
         assert near in scope, compiled.text

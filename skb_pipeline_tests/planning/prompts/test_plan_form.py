@@ -91,6 +91,27 @@ def test_options_are_no_part_of_the_form_unless_on() -> None:
     assert on["properties"]["hops"]["items"]["properties"]["negated"] == {"type": "boolean"}
 
 
+@pytest.mark.parametrize(("negated", "modes"), OPTIONS)
+def test_what_no_prompt_offers_yet_is_no_part_of_the_form(negated: bool, modes: bool) -> None:
+    plan = PlanForm(ODD, negated, modes).json_schema()["properties"]
+    assert {*plan} - {"retrieval_mode"} == {"anchors", "hops", "target", "risk_level"}
+    assert {*plan["hops"]["items"]["properties"]} - {"negated"} == {"from", "rel", "to_var", "to_label"}
+
+
+@pytest.mark.parametrize(
+    ("hop", "where"),
+    [
+        ({"direction": "out"}, []),
+        ({"optional": True}, []),
+        ({}, [{"var": "T", "field": "f", "op": "=", "value": 1}]),
+    ],
+)
+def test_a_plan_that_says_more_than_the_form_is_not_cut_down_to_it(hop, where) -> None:
+    hops = [{"from": "a", "rel": "x", "to_var": "T", "to_label": "p", **hop}]
+    with pytest.raises(NotInFormError, match="a direction, an optional hop or a condition"):
+        PlanForm(RANDOM_SCHEMA, True, True).dump(_plan(hops=hops, where=where))
+
+
 def _plan(anchor: str = "q", rel: str = "x", **changes: object) -> Plan:
     plan = {
         "anchors": [{"var": "a", "text": "t", "label": anchor}],
