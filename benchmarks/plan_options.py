@@ -31,10 +31,10 @@ from skb_pipeline.planning.engines.openai_http import BASE_URL_ENV
 from skb_pipeline.planning.engines.opening import MODEL_ENV, asked_questions, with_engine
 from skb_pipeline.planning.frames import plans_frame, validated_plans
 from skb_pipeline.planning.settings import PlansSpec
+from skb_pipeline.questions.frame import QUERIES
 from skb_pipeline.skb.store import node_table
 from skb_pipeline.storage.duck import connect
-from skb_pipeline.storage.frames import read_frame
-from skb_pipeline.workspace import QUERIES_FILE, SKB_FILE, Workspace
+from skb_pipeline.workspace import SKB_FILE, Workspace
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -98,7 +98,7 @@ def main() -> None:
     workspace = Workspace()
     spec = workspace.spec(args.dataset)
     store = workspace.store
-    queries = read_frame(store.require_fitting(args.dataset, "questions/queries").file(QUERIES_FILE))
+    queries = QUERIES.read(store.require_fitting(args.dataset, "questions/queries"))
     queries = queries[asked_questions(queries, [args.split], args.questions)].reset_index(drop=True)
     questions = [Question(q, text) for q, text in zip(queries["query_id"], queries["query"], strict=True)]
     branch = workspace.open_graph_branch(spec)

@@ -18,9 +18,9 @@ from skb_pipeline.planning.frames import plans_frame
 from skb_pipeline.planning.settings import Engine
 from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.skb.store import canonical_positions, node_table
-from skb_pipeline.storage.artifacts import Artifact
+from skb_pipeline.storage.artifacts import Artifact, ManifestMismatchError
 from skb_pipeline.storage.duck import connect
-from skb_pipeline.systems.kind import Sources
+from skb_pipeline.systems.kind import Sources, System
 from skb_pipeline.systems.kinds.plans import rank_by_plans
 from skb_pipeline.systems.ranked import Questions, Ranked
 from skb_pipeline.systems.registry import DEFAULT_SYSTEM, Registry, load_registry
@@ -190,9 +190,18 @@ class SearchSession(Sources):
         key = (name, tuple(questions.texts))
         if key not in self._ranked:
             if name not in self._opened:
-                self._opened[name] = system.open(self)
+                self._opened[name] = self._open(system)
             self._ranked[key] = system.rank(self._opened[name], self, questions)
         return self._ranked[key]
+
+    def _open(self, system: System) -> Any:
+        try:
+            return system.open(self)
+        except ManifestMismatchError as error:
+            # What refuses an artefact does not know whose it is.
+            heals = f"`skb-pipeline run --dataset {self.spec.name}"
+            told = str(error) if heals in str(error) else f"{error} ({heals}` makes it anew)"
+            raise ManifestMismatchError(told) from error
 
     def progress(self, text: str) -> None:
         """See ``Sources``: one question takes no telling."""

@@ -25,8 +25,6 @@ import numpy as np
 import pandas as pd
 
 VERSION = "2"
-
-
 Weight = int | float | Fraction | str
 """Not negative. A float is the decimal number it prints as (0.1 is 1/10), a text is what it says ("0.1", "1/3")."""
 
@@ -137,34 +135,6 @@ def rrf(
         }
     )
     return frame, _report(pairs, list(lists), repeated)
-
-
-def static_rrf(
-    first: pd.DataFrame,
-    second: pd.DataFrame,
-    *,
-    weight: float,
-    k: int,
-    canonical: np.ndarray,
-    depth: int,
-    query_order: Sequence[str],
-) -> tuple[pd.DataFrame, FusionReport]:
-    """Fuse two rankings, named ``first`` and ``second``: :func:`rrf` with the weights ``weight`` and 1 - ``weight``.
-
-    Raises:
-        ValueError: ``weight`` is not between 0 and 1, or as for :func:`rrf`.
-    """
-    if not 0 <= weight <= 1:
-        raise ValueError(f"weight must be between 0 and 1, not {weight}")
-    w = as_fraction(weight)
-    return rrf(
-        {"first": first, "second": second},
-        weights={"first": w, "second": 1 - w},
-        k=k,
-        canonical=canonical,
-        depth=depth,
-        query_order=query_order,
-    )
 
 
 def as_fraction(weight: Weight) -> Fraction:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from skb_pipeline.evaluation.metrics import CONTRACT, METRICS, evaluate_ranking, query_metrics
 from skb_pipeline_tests.evaluation.cases import queries_of, random_case, ranking_of
+from skb_pipeline_tests.examples import examples
 
 
 def scores(nodes: list[int], answers: list[int]) -> dict[str, float]:
@@ -143,7 +144,7 @@ cases = st.dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(case=cases, seed=st.integers(0, 2**16))
 def test_contract_on_any_input(case: dict[str, tuple[list[int], list[int]]], seed: int) -> None:
     """Against the definitions written out, with repeated nodes, and whatever the order of the rows."""
@@ -169,7 +170,7 @@ def test_contract_on_any_input(case: dict[str, tuple[list[int], list[int]]], see
     assert report_again == report
 
 
-@pytest.mark.slow  # ranx compiles its functions on the first call
+@pytest.mark.deep  # ranx compiles its functions on the first call
 @pytest.mark.parametrize("seed", [0, 1])
 def test_equal_to_ranx(seed: int) -> None:
     """ranx refuses a run that lacks a query unless told to make it comparable; then such a query counts 0, as here."""

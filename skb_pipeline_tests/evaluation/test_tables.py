@@ -10,8 +10,8 @@ import pytest
 
 from skb_pipeline.evaluation.metrics import CONTRACT, METRICS, query_metrics
 from skb_pipeline.evaluation.tables import (
-    DIFFERENCE_TYPES,
-    METRIC_TYPES,
+    DIFFERENCE_ROWS,
+    METRIC_ROWS,
     CoverageError,
     difference_table,
     markdown_table,
@@ -42,7 +42,7 @@ def per_system(queries: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def test_metric_rows(per_system: dict[str, pd.DataFrame], queries: pd.DataFrame) -> None:
     rows = metric_table(per_system, queries, **SETTINGS)
-    assert rows.columns.tolist() == list(METRIC_TYPES)
+    assert rows.columns.tolist() == METRIC_ROWS.names
     keys = ["dataset", "system", "split", "slice", "metric"]
     assert not rows.duplicated(keys).any()
     slices = rows.groupby("split", sort=False)["slice"].unique()
@@ -76,7 +76,7 @@ def test_rows_of_a_system_do_not_depend_on_the_others_or_on_row_order(
 def test_difference_rows(per_system: dict[str, pd.DataFrame], queries: pd.DataFrame) -> None:
     pairs = [("graph", "bm25"), ("graph", "graph")]
     rows = difference_table(per_system, queries, baseline_pairs=pairs, **SETTINGS)
-    assert rows.columns.tolist() == list(DIFFERENCE_TYPES)
+    assert rows.columns.tolist() == DIFFERENCE_ROWS.names
     assert len(rows) == 2 * 2 * 4  # splits, pairs, metrics
     assert set(rows["slice"]) == {"all"}
     means = metric_table(per_system, queries, **SETTINGS).set_index(["system", "split", "slice", "metric"])["value"]
@@ -102,7 +102,7 @@ def test_difference_rows_of_further_slices(per_system: dict[str, pd.DataFrame], 
 
 def test_no_pairs_give_an_empty_table(per_system: dict[str, pd.DataFrame], queries: pd.DataFrame) -> None:
     rows = difference_table(per_system, queries, baseline_pairs=[], **SETTINGS)
-    assert (len(rows), rows.columns.tolist()) == (0, list(DIFFERENCE_TYPES))
+    assert (len(rows), rows.columns.tolist()) == (0, DIFFERENCE_ROWS.names)
 
 
 def test_systems_must_cover_the_same_queries(per_system: dict[str, pd.DataFrame], queries: pd.DataFrame) -> None:
@@ -134,7 +134,7 @@ def shown() -> pd.DataFrame:
         for system, values in (("graph|x", (0.25, 0.5)), ("bm25", (0.125, 0.4996)))
         for metric, value in zip(("hit@1", "mrr"), values, strict=True)
     ]
-    return pd.DataFrame(rows, columns=list(METRIC_TYPES))
+    return pd.DataFrame(rows, columns=METRIC_ROWS.names)
 
 
 def test_markdown(shown: pd.DataFrame) -> None:
@@ -182,7 +182,11 @@ def test_duckdb_file(tmp_path: Path, per_system: dict[str, pd.DataFrame], querie
     write_duckdb(path, metrics, empty)
     with duck.connect(path, read_only=True) as con:
         described = con.execute("SELECT column_name, column_type FROM (DESCRIBE differences)").fetchall()
-        assert dict(described) == DIFFERENCE_TYPES
+        assert dict(described) == {
+            **dict.fromkeys(("dataset", "system", "other", "split", "slice", "metric"), "VARCHAR"),
+            **dict.fromkeys(("difference", "ci_low", "ci_high", "p_value"), "DOUBLE"),
+            "n_queries": "BIGINT",
+        }
     write_duckdb(path, metrics, full)
     with duck.connect(path, read_only=True) as con:
         stored = con.execute("FROM metrics").df()
@@ -191,6 +195,7 @@ def test_duckdb_file(tmp_path: Path, per_system: dict[str, pd.DataFrame], querie
         assert sorted(con.execute("SELECT table_name FROM duckdb_tables()").fetchall()) == [
             ("differences",),
             ("metrics",),
+            ("missing",),
         ]
     assert [entry.name for entry in path.parent.iterdir()] == ["report.duckdb"]
 

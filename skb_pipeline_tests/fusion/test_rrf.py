@@ -10,8 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from skb_pipeline.fusion.rrf import FusionReport, Weight, as_fraction, rrf, static_rrf
+from skb_pipeline.fusion.rrf import FusionReport, Weight, as_fraction, rrf
 from skb_pipeline.retrieval.ranking import check_ranking
+from skb_pipeline_tests.examples import examples
 
 CANONICAL = np.array([(7 * i) % 100 for i in range(100)])
 """Not the order of the node ids."""
@@ -36,12 +37,14 @@ def fuse(
     return rrf(lists, weights=weights, k=k, **{"canonical": PLAIN, "depth": 100, "query_order": ["q"], **others})
 
 
+def two(weight: float) -> dict[str, Fraction]:
+    """Weights of two lists that sum to 1."""
+    return {"first": as_fraction(weight), "second": 1 - as_fraction(weight)}
+
+
 def fused(first: list[int], second: list[int], *, weight: float = 0.5, k: int = 60, depth: int = 100) -> list[int]:
-    frame, _ = static_rrf(
-        ranking({"q": first}), ranking({"q": second}),
-        weight=weight, k=k, canonical=PLAIN, depth=depth, query_order=["q"],
-    )  # fmt: skip
-    return frame["node_id"].tolist()
+    lists = {"first": ranking({"q": first}), "second": ranking({"q": second})}
+    return fuse(lists, two(weight), k, depth=depth)[0]["node_id"].tolist()
 
 
 def by_hand(
@@ -100,10 +103,8 @@ def test_a_weight_of_zero_leaves_a_list_behind(weight: float, order: list[int]) 
 
 
 def test_ranks_start_at_one_and_k_zero_is_allowed() -> None:
-    frame, report = static_rrf(
-        ranking({"a": [1]}), ranking({"b": [1, 2]}),
-        weight=0.25, k=0, canonical=PLAIN, depth=1, query_order=["b", "a", "c"],
-    )  # fmt: skip
+    lists = {"first": ranking({"a": [1]}), "second": ranking({"b": [1, 2]})}
+    frame, report = fuse(lists, two(0.25), k=0, depth=1, query_order=["b", "a", "c"])
     assert frame.to_dict("list") == {"query_id": ["b", "a"], "node_id": [1, 1], "rank": [1, 1], "score": [0.75, 0.25]}
     assert report == FusionReport(queries=2, shared=0, only={"first": 1, "second": 1}, repeated=report.repeated)
 
@@ -193,7 +194,7 @@ def problems(draw: st.DrawFn) -> tuple[dict[str, Ranks], dict[str, str], int, in
     return lists, weights, draw(st.sampled_from([0, 1, 2, 20, 60, 10**9])), draw(st.sampled_from([3, 100]))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(problems())
 def test_any_number_of_lists_equals_fractions_sorted_by_hand(
     problem: tuple[dict[str, Ranks], dict[str, str], int, int],
@@ -224,7 +225,7 @@ def test_two_lists_equal_the_formula_with_one_weight(
     """w / (k + r1) + (1 - w) / (k + r2), bit by bit."""
     w = Fraction(str(weight))
     a, b = ranking({"q": first}), ranking({"q": second})
-    frame, _ = static_rrf(a, b, weight=weight, k=k, canonical=CANONICAL, depth=100, query_order=["q"])
+    frame, _ = fuse({"first": a, "second": b}, two(weight), k, canonical=CANONICAL)
     ranks = {
         node: [(share, nodes.index(node) + 1) for share, nodes in ((w, first), (1 - w, second)) if node in nodes]
         for node in {*first, *second}

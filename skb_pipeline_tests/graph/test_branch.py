@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skb_pipeline.graph.branch import OUTCOMES_SCHEMA, GraphBranch, outcomes_frame
+from skb_pipeline.graph.branch import OUTCOMES, GraphBranch, outcomes_frame
 from skb_pipeline.graph.memory.csr import CsrGraph
 from skb_pipeline.graph.memory.executor import MemoryExecutor
 from skb_pipeline.linking.anchors import AnchorIndex
@@ -26,7 +26,6 @@ from skb_pipeline.retrieval.encoder import Encoder
 from skb_pipeline.skb.ingest import ingest
 from skb_pipeline.skb.store import node_table
 from skb_pipeline.storage.duck import connect
-from skb_pipeline.storage.frames import write_frame
 from skb_pipeline.storage.rows.arrays import ArrayRows
 from skb_pipeline_tests.toy import Edge, ListSource, toy_spec
 
@@ -212,7 +211,7 @@ def test_any_executor_will_do_and_a_plan_that_is_stopped_falls_back(shop: Shop, 
         }
     )
     frame = outcomes_frame(list("wxyz"), rows, answers, shop.nodes)
-    write_frame(tmp_path / "outcomes.parquet", frame, OUTCOMES_SCHEMA)
+    OUTCOMES.write(tmp_path, frame)
     assert frame["outcome"].tolist() == ["row_limit", "ok", "no_plan", "ok"]
     assert frame["route"].tolist() == ["enumeration", "documents", "text", "message_passing"]
     assert frame["n_cand"].tolist() == [0, 5, 0, 3]

@@ -12,17 +12,20 @@ from typing import Any
 import dagster as dg
 import pytest
 import yaml
+from click.testing import CliRunner, Result
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
+from skb_pipeline.cli import cli
 from skb_pipeline.orchestration.running import RunFailedError, StageOutcome, materialise
 from skb_pipeline.planning.engines.kept_replies import open_replies
+from skb_pipeline.planning.frames import PLANS
+from skb_pipeline.questions.frame import QUERIES
 from skb_pipeline.storage.duck import connect
 from skb_pipeline.storage.frames import read_frame
-from skb_pipeline.workspace import PLAN_QUALITY_FILE, PLANS_FILE, QUERIES_FILE, Workspace
+from skb_pipeline.workspace import PLAN_QUALITY_FILE, Workspace
 from skb_pipeline_tests.llm_servers import Reply, ScriptedServer, SeenRequest, chat_reply, error_reply, scripted_server
 
 ASKED = 12
-COMMAND = [sys.executable, "-m", "skb_pipeline.cli"]
 
 
 def question_of(request: SeenRequest) -> str:
@@ -52,14 +55,19 @@ def set_plans(home: Path, **plans: Any) -> None:
     path.write_text(yaml.safe_dump(spec, sort_keys=False))
 
 
-def environment(home: Path) -> dict[str, str]:
-    return {**os.environ, "SKB_HOME": str(home)}
+def run_cli(*args: str) -> Result:
+    done = CliRunner().invoke(cli, args)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
 
 
 def run_until_kept(home: Path, replies: int) -> int:
     """Start the plans in a process of their own, kill it when so many replies are kept, and say how many there are."""
-    command = [*COMMAND, "run", "--dataset", "mini", "--to", "planning/query_plans", "--questions", str(ASKED)]
-    process = subprocess.Popen(command, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    command = [sys.executable, "-m", "skb_pipeline.cli", "run", "--dataset", "mini", "--to", "planning/query_plans"]
+    command += ["--questions", str(ASKED)]
+    process = subprocess.Popen(
+        command, env={**os.environ, "SKB_HOME": str(home)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     with open_replies(Workspace().cache("mini", "replies")) as cache:
         end = time.monotonic() + 240
         while len(cache) < replies:
@@ -84,28 +92,29 @@ def served(server: ScriptedServer, **model: Any) -> dict[str, Any]:
     return {"name": "scripted", "base_url": server.base_url, "concurrency": 2, **model}
 
 
-@pytest.mark.slow
-def test_killed_half_way_it_asks_for_the_rest_and_is_judged_beside_the_rules(home: Path) -> None:
-    store = Workspace().store
-    materialise("mini", to="planning/guidance")
-    queries = read_frame(store.require("mini", "questions/queries").file(QUERIES_FILE))
+@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.deep)])
+def test_killed_half_way_it_asks_for_the_rest_and_is_judged_beside_the_rules(finished_home: Path, killed: bool) -> None:
+    """That replies outlive a kill is tested beside the cache that keeps them; here a whole job goes on with them."""
+    home, store = finished_home, Workspace().store
+    made_by_rules = store.require("mini", "planning/query_plans")
+    queries = QUERIES.read(store.require("mini", "questions/queries"))
     oracle = Oracle(dict(zip(queries["query"], queries["gold_plan"], strict=True)))
     with scripted_server(oracle) as server:
         set_plans(home, engine="openai", compare=["rules"], model=served(server))
-        kept = run_until_kept(home, ASKED // 2)
-        assert store.current("mini", "planning/query_plans") is None
+        kept = run_until_kept(home, ASKED // 2) if killed else 0
+        assert store.require("mini", "planning/query_plans") == made_by_rules
         before = len(server.chats)
 
         made = {o.asset: o for o in materialise("mini", to="planning/query_plans", plans={"questions": ASKED})}
         told = made["planning/query_plans"].metadata
-        plans = read_frame(store.require("mini", "planning/query_plans").file(PLANS_FILE))
+        plans = PLANS.read(store.require("mini", "planning/query_plans"))
         asked = plans[(plans["engine"] == "openai") & (plans["cause"] != "not_asked")]
         assert len(asked) == ASKED
         # A reply that is no plan is followed by one more request, which names the fault.
         wrong = oracle.wrong & set(queries.set_index("query_id").loc[asked["query_id"], "query"])
         expected = ASKED + len(wrong)
         # Nothing that was kept is asked again; the first question of every run is on top.
-        assert len(server.chats) - before == expected - kept + 1
+        assert len(server.chats) - before == expected - kept + (1 if kept else 0)
         assert (told["replies asked"], told["replies reused"]) == (expected - kept, kept)
 
         causes = asked["cause"].value_counts().to_dict()
@@ -132,10 +141,8 @@ def test_killed_half_way_it_asks_for_the_rest_and_is_judged_beside_the_rules(hom
 
         # One question by hand: from a reply that is kept, or asked for now.
         planned = queries.set_index("query").loc[sorted(set(queries["query"]) - oracle.wrong)[0]]
-        done = subprocess.run(
-            [*COMMAND, "plan", "--dataset", "mini", "--engine", "openai", str(planned.name)],
-            env=environment(home), capture_output=True, text=True, check=True,
-        )  # fmt: skip
+        done = run_cli("plan", "--dataset", "mini", "--engine", "openai", str(planned.name))
+        assert done.exit_code == 0, done.stderr
         shown = json.loads(done.stdout)
         assert (shown["engine"], shown["status"], shown["cause"]) == ("openai", "valid", "planned")
         assert shown["n_cand"] >= 1
@@ -149,33 +156,23 @@ def test_killed_half_way_it_asks_for_the_rest_and_is_judged_beside_the_rules(hom
     assert later["planning/guidance"].reused
 
 
-@pytest.mark.slow
-def test_a_server_that_is_down_is_told_at_once(home: Path) -> None:
-    materialise("mini", to="planning/guidance")
-    set_plans(home, engine="openai", model={"name": "m", "base_url": "http://127.0.0.1:9/v1"})
+def test_a_server_that_is_down_is_told_at_once(finished_home: Path) -> None:
+    set_plans(finished_home, engine="openai", model={"name": "m", "base_url": "http://127.0.0.1:9/v1"})
     for command in (["run", "--dataset", "mini", "--to", "planning/query_plans"], ["plan", "--dataset", "mini", "x"]):
-        failed = subprocess.run(
-            [*COMMAND, *command], env=environment(home), capture_output=True, text=True, check=False
-        )  # fmt: skip
-        assert failed.returncode == 1
+        failed = run_cli(*command)
+        assert failed.exit_code == 1
         assert "http://127.0.0.1:9/v1" in failed.stderr
         assert "Traceback" not in failed.stderr
-    done = subprocess.run(
-        [*COMMAND, "plan", "--dataset", "mini", "--engine", "rules", "Which gene causes Timothy syndrome?"],
-        env=environment(home), capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    done = run_cli("plan", "--dataset", "mini", "--engine", "rules", "Which gene causes Timothy syndrome?")
+    assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["engine"] == "rules"
-    missing = subprocess.run(
-        [*COMMAND, "plan", "--dataset", "demo", "--engine", "openai", "x"],
-        env=environment(home), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    missing = run_cli("plan", "--dataset", "demo", "--engine", "openai", "x")
     assert "$OPENAI_MODEL" in missing.stderr
 
 
-@pytest.mark.slow
-def test_a_refused_key_that_is_put_right_needs_no_force(home: Path) -> None:
-    materialise("mini", to="planning/guidance")
-    queries = read_frame(Workspace().store.require("mini", "questions/queries").file(QUERIES_FILE))
+def test_a_refused_key_that_is_put_right_needs_no_force(finished_home: Path) -> None:
+    home = finished_home
+    queries = QUERIES.read(Workspace().store.require("mini", "questions/queries"))
     answers = [error_reply(403, "this key may not")]
     with scripted_server(lambda request: answers[-1]) as server:
         set_plans(home, engine="openai", model=served(server))

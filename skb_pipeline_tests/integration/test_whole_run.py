@@ -1,7 +1,12 @@
-"""The main job on a small real slice: from source files to metrics, again, after changes, and killed in every stage."""
+"""The main job on a small real slice: from source files to metrics, again, after changes, and killed.
+
+The kills here are of a whole job. What each mechanism promises is tested beside it: the pointer switch in
+``storage/test_artifacts.py``, rows of all kinds in ``storage/rows``, encoding in ``retrieval/test_encoder.py``.
+"""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,16 +14,18 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import duckdb
 import pytest
 import yaml
+from click.testing import CliRunner, Result
 
+from skb_pipeline.cli import cli
 from skb_pipeline.evaluation.metrics import METRICS
 from skb_pipeline.orchestration.running import StageOutcome, materialise
 from skb_pipeline.storage.artifacts import ArtifactStore
 from skb_pipeline.workspace import Workspace
-
-COMMAND = [sys.executable, "-m", "skb_pipeline.cli"]
+from skb_pipeline_tests.conftest import enter_home
 
 
 def versions(store: ArtifactStore, dataset: str = "mini") -> dict[str, str]:
@@ -46,21 +53,24 @@ def edit_spec(home: Path, change: Any) -> None:
     path.write_text(yaml.safe_dump(spec, sort_keys=False))
 
 
-def run_cli(home: Path, *args: str, script: str | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", script, *args] if script else [*COMMAND, *args]
-    return subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "SKB_HOME": str(home)}, check=False
-    )
+def run_killed(home: Path, script: str, *args: str) -> None:
+    """The command line in a process of its own, which a script kills."""
+    environment = {**os.environ, "SKB_HOME": str(home)}
+    done = subprocess.run([sys.executable, "-c", script, *args], capture_output=True, text=True, env=environment)
+    assert done.returncode == -signal.SIGKILL, done.stderr
 
 
-@pytest.mark.slow
-def test_a_second_run_rewrites_nothing_and_changes_touch_only_what_they_must(home: Path) -> None:
+def run_cli(*args: str) -> Result:
+    done = CliRunner().invoke(cli, args)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
+def test_a_second_run_rewrites_nothing_and_changes_touch_only_what_they_must(finished_home: Path) -> None:
     store = Workspace().store
-    first = by_asset(materialise("mini"))
-    assert not any(o.reused for o in first.values())
     # Documents are needed twice, as an index and for linking: whoever comes second finds them in the cache.
     # Two pairs of them are alike and are encoded once each.
-    dense = first["index/dense"].metadata
+    dense = store.require("mini", "index/dense").metadata
     assert dense["vectors"] == 142
     assert dense["texts encoded"] + dense["texts reused"] == 140
     before = files_of(store)
@@ -74,22 +84,20 @@ def test_a_second_run_rewrites_nothing_and_changes_touch_only_what_they_must(hom
     for outcome in second:
         assert set(outcome.metadata) - {"reused", "dagster/uri", "inputs"}, outcome.asset
 
-    edit_spec(home, lambda spec: spec.update(lexical={"k1": 0.9}))
+    edit_spec(finished_home, lambda spec: spec.update(lexical={"k1": 0.9}))
     third = by_asset(materialise("mini"))
     assert {a for a, o in third.items() if not o.reused} >= {"index/bm25", "ranking/bm25", "evaluation/metrics"}
     assert {a for a, o in third.items() if o.reused} >= {"skb/store", "text/documents", "index/dense", "ranking/dense"}
 
     # Fewer neighbours change some documents; only those are encoded again.
-    edit_spec(home, lambda spec: spec.update(documents={"neighbours": 9}))
+    edit_spec(finished_home, lambda spec: spec.update(documents={"neighbours": 9}))
     fourth = by_asset(materialise("mini"))
     assert not fourth["index/dense"].reused
     encoded = sum(fourth[asset].metadata["texts encoded"] for asset in ("index/dense", "graph/anchors"))
     assert 0 < encoded < 140 / 2
 
 
-@pytest.mark.slow
-def test_metric_rows_lead_back_to_their_sources(home: Path) -> None:
-    materialise("mini")
+def test_metric_rows_lead_back_to_their_sources(finished_home: Path) -> None:
     store = Workspace().store
     current = versions(store)
     with duckdb.connect(str(store.require("mini", "evaluation/metrics").file("metrics.duckdb")), read_only=True) as con:
@@ -104,23 +112,24 @@ def test_metric_rows_lead_back_to_their_sources(home: Path) -> None:
         assert all(current[asset] == version for asset, version in told.items())
 
 
-@pytest.mark.slow
-def test_the_command_line(home: Path) -> None:
-    done = run_cli(home, "run", "--dataset", "mini", "--format", "json")
-    assert done.returncode == 0, done.stderr
+def test_the_command_line(finished_home: Path) -> None:
+    done = run_cli("run", "--dataset", "mini", "--force", "--format", "json")
+    assert done.exit_code == 0, done.stderr
     rows = json.loads(done.stdout)
     assert set(rows[0]) == {
         "dataset", "system", "split", "slice", "metric", "value", "ci_low", "ci_high", "n_queries",
     }  # fmt: skip
     assert "evaluation/metrics" in done.stderr
-    again = run_cli(home, "run", "--dataset", "mini")
+    assert "artefacts made" in done.stderr
+    again = run_cli("run", "--dataset", "mini")
     assert "all reused" not in again.stdout
     assert "none rewritten, no encoder call" in again.stderr
     assert "recall@20" in again.stdout
 
     for system in ("bm25", "dense"):
-        found = run_cli(home, "search", "--dataset", "mini", "Ventricular tachycardia", "--system", system,
-                        "--format", "json", "-k", "3")  # fmt: skip
+        found = run_cli(
+            "search", "--dataset", "mini", "Ventricular tachycardia", "--system", system, "--format", "json", "-k", "3"
+        )
         hits = json.loads(found.stdout)
         names = {h["name"].lower() for h in hits}
         assert any("ventricular tachycardia" in name for name in names), names
@@ -128,11 +137,11 @@ def test_the_command_line(home: Path) -> None:
         assert set(hits[0]) == {"rank", "external_id", "node_type", "name", "score"}
         assert hits[0]["score"] >= hits[1]["score"] >= hits[2]["score"]
 
-    names = json.loads(run_cli(home, "dataset", "list", "--format", "json").stdout)
+    names = json.loads(run_cli("dataset", "list", "--format", "json").stdout)
     assert {row["name"] for row in names} >= {"demo", "hpo", "mini"}
-    csv = run_cli(home, "metrics", "--dataset", "mini", "--format", "csv").stdout
+    csv = run_cli("metrics", "--dataset", "mini", "--format", "csv").stdout
     assert csv.startswith("dataset,system,split,slice,metric,value")
-    lineage = run_cli(home, "lineage", "--dataset", "mini").stdout.splitlines()
+    lineage = run_cli("lineage", "--dataset", "mini").stdout.splitlines()
     assert lineage[0].startswith("evaluation/metrics")
     assert any(line.strip().startswith("catalog/snapshot") for line in lineage)
 
@@ -143,8 +152,8 @@ def test_the_command_line(home: Path) -> None:
         (["search", "--dataset", "mini", "x", "--system", "bing"], "unknown system 'bing'"),
         (["metrics", "--dataset", "../etc"], "dataset name '../etc' is not allowed"),
     ]:
-        failed = run_cli(home, *wrong)
-        assert failed.returncode != 0
+        failed = run_cli(*wrong)
+        assert failed.exit_code != 0
         assert message in failed.stderr
         assert failed.stdout == ""
         assert "Traceback" not in failed.stderr
@@ -178,25 +187,37 @@ KILLED_ENCODING = textwrap.dedent("""
 """)
 
 
-@pytest.mark.slow
+def test_a_killed_run_is_closed_and_the_next_one_makes_what_it_did_not(finished_home: Path) -> None:
+    store = Workspace().store
+    expected = versions(store)
+    shutil.rmtree(store.folder("mini", "text/documents"))
+    run_killed(finished_home, KILLED, "text/documents", "run", "--dataset", "mini", "--to", "text/documents")
+    assert store.current("mini", "text/documents") is None
+    assert list(store.root.rglob(".scratch-*"))
+    made = by_asset(materialise("mini", to="text/documents"))
+    assert {asset for asset, outcome in made.items() if not outcome.reused} == {"text/documents"}
+    assert versions(store) == expected
+    assert not list(store.root.rglob(".scratch-*"))
+    with dg.DagsterInstance.get() as instance:
+        after, killed, *_ = instance.get_runs()
+    assert (after.status, killed.status) == (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE)
+
+
+@pytest.mark.deep
 def test_killed_in_every_stage_it_ends_with_the_same_hashes(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    undisturbed = [o.asset for o in materialise("mini")]
+    order = [o.asset for o in materialise("mini")]
     expected = versions(Workspace().store)
+    encoding = next(asset for asset in order if asset in ("graph/anchors", "index/dense"))
     other = tmp_path / "killed"
-    (other / "catalogue").mkdir(parents=True)
-    (other / "catalogue" / "mini.yaml").write_text((home / "catalogue" / "mini.yaml").read_text())
-    store = ArtifactStore(other / "store")
-    encoding = next(asset for asset in undisturbed if asset in ("graph/anchors", "index/dense"))
-    for asset in undisturbed:
+    enter_home(other, monkeypatch)
+    store = Workspace().store
+    for asset in order:
         if asset == encoding:
-            killed = run_cli(other, "run", "--dataset", "mini", "--to", asset, script=KILLED_ENCODING)
-            assert killed.returncode == -signal.SIGKILL, killed.stderr
-        killed = run_cli(other, asset, "run", "--dataset", "mini", script=KILLED)
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
+            run_killed(other, KILLED_ENCODING, "run", "--dataset", "mini", "--to", asset)
+        run_killed(other, KILLED, asset, "run", "--dataset", "mini")
         assert store.current("mini", asset) is None
-    done = run_cli(other, "run", "--dataset", "mini")
-    assert done.returncode == 0, done.stderr
+    materialise("mini")
     assert versions(store) == expected
     assert not list(store.root.rglob(".scratch-*"))

@@ -15,11 +15,12 @@ from click.testing import CliRunner, Result
 
 from skb_pipeline.cli import cli
 from skb_pipeline.definitions import build_defs
+from skb_pipeline.graph.branch import OUTCOMES
 from skb_pipeline.graph.neo4j import versions
 from skb_pipeline.orchestration.partitions import register_datasets
 from skb_pipeline.orchestration.running import RunFailedError, StageOutcome, materialise
-from skb_pipeline.storage.frames import read_frame
-from skb_pipeline.workspace import OUTCOMES_FILE, RANKING_FILE, Workspace
+from skb_pipeline.retrieval import ranking as contract
+from skb_pipeline.workspace import Workspace
 from skb_pipeline_tests.bolt_loader import clear
 from skb_pipeline_tests.bolt_server import BoltServer
 
@@ -29,8 +30,8 @@ RANKING = dg.AssetKey(["ranking", "graph_neo4j"])
 
 
 @pytest.fixture
-def server(bolt_server: BoltServer, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BoltServer]:
-    """An empty home, and the server with an empty database, told by the environment."""
+def server(bolt_server: BoltServer, finished_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BoltServer]:
+    """A home where all else is made, and the server with an empty database, told by the environment."""
     for key in [key for key in os.environ if key.startswith("NEO4J_")]:
         monkeypatch.delenv(key)
     for key, value in bolt_server.environment.items():
@@ -122,9 +123,7 @@ def check_of(result: dg.ExecuteInProcessResult) -> tuple[bool, dict[str, Any]]:
     return check.passed, {name: value.value for name, value in check.metadata.items()}
 
 
-@pytest.mark.slow
 def test_the_ranking_over_bolt_equals_the_one_in_memory(server: BoltServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    materialise("mini", to="ranking/graph")
     outcomes = {o.asset: o for o in materialise("mini", to="ranking/graph_neo4j")}
     made = outcomes["ranking/graph_neo4j"].metadata
     store = Workspace().store
@@ -134,10 +133,10 @@ def test_the_ranking_over_bolt_equals_the_one_in_memory(server: BoltServer, monk
     assert (made["outcomes"], made["depth"]) == (in_memory.metadata["outcomes"], in_memory.metadata["depth"])
     assert made["outcomes"]["ok"] > 20
     assert {*made["routes"]} <= {"cypher", "documents", "text"}
-    rankings = [read_frame(artifact.file(RANKING_FILE)) for artifact in (over_bolt, in_memory)]
+    rankings = [contract.RANKING.read(artifact) for artifact in (over_bolt, in_memory)]
     pd.testing.assert_frame_equal(*rankings)
     accounts = [
-        read_frame(artifact.file(OUTCOMES_FILE)).drop(columns=["route", "milliseconds", "touched_edges"])
+        OUTCOMES.read(artifact).drop(columns=["route", "milliseconds", "touched_edges"])
         for artifact in (over_bolt, in_memory)
     ]
     pd.testing.assert_frame_equal(*accounts)
@@ -163,7 +162,7 @@ def test_the_ranking_over_bolt_equals_the_one_in_memory(server: BoltServer, monk
     # A ranking of the server that is not that of memory is found out.
     ranking = rankings[0].copy()
     ranking.loc[ranking["query_id"] == ranking["query_id"].iloc[0], "score"] += 1e-4
-    ranking.to_parquet(over_bolt.file(RANKING_FILE))
+    ranking.to_parquet(over_bolt.file(contract.RANKING.file))
     passed, counts = check_of(run_alone(RANKING))
     assert not passed
     assert counts["differing queries"] == 1
@@ -199,7 +198,6 @@ def test_without_an_address_the_commands_say_so(home: Path) -> None:
         assert done.stdout == ""
 
 
-@pytest.mark.slow
 def test_it_is_reused_until_the_server_lost_something(server: BoltServer) -> None:
     first = load()
     store = Workspace().store
@@ -241,7 +239,6 @@ def test_a_server_that_is_away_fails_this_asset_and_no_other(home: Path, monkeyp
     assert Workspace().store.current("mini", "graph/neo4j") is None
 
 
-@pytest.mark.slow
 def test_the_commands(server: BoltServer, tmp_path: Path) -> None:
     loaded = run_cli("neo4j", "load", "--dataset", "mini", "--format", "json")
     assert loaded.exit_code == 0, loaded.stderr
@@ -277,10 +274,9 @@ def test_the_commands(server: BoltServer, tmp_path: Path) -> None:
         assert secret not in done.stdout + done.stderr
 
 
-@pytest.mark.slow
 def test_the_password_is_nowhere_to_be_found(
     server: BoltServer,
-    home: Path,
+    finished_home: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
@@ -313,8 +309,10 @@ def test_the_password_is_nowhere_to_be_found(
             assert not any(secret in str(raised.value) for secret in secrets)
 
     gc.collect()  # closes what still holds a log open
-    found = [(path, secret) for path, text in texts_below(home) for secret in secrets if secret.encode() in text]
+    found = [
+        (path, secret) for path, text in texts_below(finished_home) for secret in secrets if secret.encode() in text
+    ]
     assert found == []
-    assert len(list(texts_below(home))) > 10
+    assert len(list(texts_below(finished_home))) > 10
     told = capfd.readouterr()
     assert not any(secret in told.out + told.err + caplog.text for secret in secrets)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from skb_pipeline.datasets.records import RawQuery
-from skb_pipeline.questions.frame import queries_table, seen_answers
+from skb_pipeline.questions.frame import QUERIES, seen_answers
 from skb_pipeline.questions.from_source import queries_from_source
 from skb_pipeline.skb.ingest import ingest
 from skb_pipeline.storage.duck import connect
@@ -30,7 +30,7 @@ def test_seen_answers_are_marked_for_test_questions_only(tmp_path: Path) -> None
     with connect(tmp_path / "s.duckdb", read_only=True) as con:
         frame, report = queries_from_source(con, queries, ["product"])
     assert list(frame["seen_answer"]) == [True, False, None, None, True]
-    assert queries_table(frame)["seen_answer"].to_pylist() == [True, False, None, None, True]
+    assert QUERIES.table(frame)["seen_answer"].to_pylist() == [True, False, None, None, True]
     assert (report.repeated_answers, report.absent_answers) == (1, {"train": 1, "test": 1})
 
 

@@ -22,7 +22,7 @@ from skb_pipeline.graph.sql import execute_sql
 from skb_pipeline.plans.plan import Plan, PlanStatus
 from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.plans.validation import validate
-from skb_pipeline.questions.frame import QUERIES_SCHEMA, queries_hash, queries_table
+from skb_pipeline.questions.frame import QUERIES, queries_hash
 from skb_pipeline.questions.generate import draw_probability, generate_questions
 from skb_pipeline.questions.report import QuestionReport
 from skb_pipeline.questions.wording import QUESTIONS
@@ -321,8 +321,8 @@ def test_reads_a_read_only_file(made: Made, tmp_path: Path) -> None:
 
 
 def test_frame_has_the_schema(made: Made) -> None:
-    table = queries_table(made.frame)
-    assert table.schema.equals(QUERIES_SCHEMA)
+    table = QUERIES.table(made.frame)
+    assert table.schema.equals(QUERIES.schema)
     assert [name for name in table.column_names if table[name].null_count] == ["seen_answer", "sample"]
     test = made.frame["split"] == "test"
     assert made.frame.loc[test, "seen_answer"].notna().all()
@@ -438,10 +438,10 @@ def test_an_skb_without_edges_gives_no_questions() -> None:
     content = Content()
     content.add("product", "p", title="Item", description="", tags=[])
     frame, report = generate_questions(build(content), SPEC)
-    assert list(frame.columns) == QUERIES_SCHEMA.names
+    assert list(frame.columns) == QUERIES.names
     assert frame.empty
     assert report.metadata()["drawn"] == 0
-    assert queries_table(frame).num_rows == 0
+    assert QUERIES.table(frame).num_rows == 0
 
 
 @given(st.integers(0, 10**7), st.integers(1, 500))

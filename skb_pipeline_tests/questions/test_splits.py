@@ -1,12 +1,19 @@
-"""The door to queries of some splits."""
+"""Versions of the rows of each split."""
 
 from __future__ import annotations
 
+import duckdb
 import pandas as pd
 import pytest
 
-from skb_pipeline.questions.frame import QUERIES_SCHEMA
-from skb_pipeline.questions.splits import queries_for
+from skb_pipeline.questions.frame import QUERIES
+from skb_pipeline.questions.splits import versions_by_split
+from skb_pipeline_tests.questions.small_skb import build, shop
+
+
+@pytest.fixture(scope="module")
+def skb() -> duckdb.DuckDBPyConnection:
+    return build(shop())
 
 
 def _frame() -> pd.DataFrame:
@@ -14,33 +21,21 @@ def _frame() -> pd.DataFrame:
         {"query_id": str(i), "query": f"q{i}", "split": split, "answer_ids": [i], "origin": "given"}
         for i, split in enumerate(["test", "train", "val", "train", "test"])
     ]
-    return pd.DataFrame(rows).reindex(columns=QUERIES_SCHEMA.names).astype(object).where(lambda f: f.notna(), None)
+    return pd.DataFrame(rows).reindex(columns=QUERIES.names).astype(object).where(lambda f: f.notna(), None)
 
 
-def test_only_allowed_rows_come_out() -> None:
-    rows, _ = queries_for(_frame(), ["train", "val"])
-    assert list(rows["query_id"]) == ["1", "2", "3"]
-    assert list(rows.index) == [0, 1, 2]
-
-
-def test_hash_does_not_see_other_splits() -> None:
+def test_a_split_does_not_see_the_others(skb: duckdb.DuckDBPyConnection) -> None:
     frame = _frame()
-    _, before = queries_for(frame, ["train"])
+    whole, before = versions_by_split(frame, skb)
     frame.loc[frame["split"] == "test", "query"] = "something else"
-    assert queries_for(frame, ["train"])[1] == before
-    assert queries_for(frame[frame["split"] != "test"], {"train"})[1] == before
+    changed, after = versions_by_split(frame, skb)
+    assert changed != whole
+    assert {split for split in before if before[split] != after[split]} == {"test"}
 
 
 @pytest.mark.parametrize(("column", "value"), [("query", "new"), ("answer_ids", [9]), ("split", "val")])
-def test_hash_sees_every_allowed_row(column: str, value: object) -> None:
+def test_a_split_sees_each_of_its_rows(skb: duckdb.DuckDBPyConnection, column: str, value: object) -> None:
     frame = _frame()
-    _, before = queries_for(frame, ["train"])
+    before = versions_by_split(frame, skb)[1]["train"]
     frame.at[1, column] = value
-    assert queries_for(frame, ["train"])[1] != before
-
-
-def test_allowing_nothing_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no split"):
-        queries_for(_frame(), [])
-    with pytest.raises(ValueError, match="not the string"):
-        queries_for(_frame(), "train")
+    assert versions_by_split(frame, skb)[1]["train"] != before

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from skb_pipeline.questions.templates import Shape, enumerate_templates
 from skb_pipeline.questions.topology import Topology, load_nodes
+from skb_pipeline_tests.examples import examples
 from skb_pipeline_tests.questions.small_skb import Content, brute_force, build, shop_spec
 
 TEMPLATES = enumerate_templates(shop_spec())
@@ -20,7 +21,7 @@ SIZE = 4
 edge = st.tuples(st.sampled_from(sorted(TRIPLES)), st.integers(0, SIZE - 1), st.integers(0, SIZE - 1))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.sets(edge, max_size=14))
 def test_answers_equal_enumeration(edges: set[tuple[str, int, int]]) -> None:
     content = Content()

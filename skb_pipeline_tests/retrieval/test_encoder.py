@@ -273,7 +273,6 @@ print(stats.encoded, stats.reused, "torch" in sys.modules)
 """
 
 
-@pytest.mark.slow
 def test_killed_run_continues_and_ends_with_the_same_bits(encoder, tmp_path) -> None:
     whole, _ = embed_texts(
         ArrayRows(tmp_path / "whole", encoder.model_fingerprint), encoder, TEXTS, "document", flush_every=3

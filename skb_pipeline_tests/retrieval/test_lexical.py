@@ -15,7 +15,7 @@ from skb_pipeline.retrieval.lexical import BM25Index
 from skb_pipeline.retrieval.ranking import check_ranking, rank_hits
 from skb_pipeline.retrieval.settings import LexicalSpec
 from skb_pipeline.storage.artifacts import ManifestMismatchError
-from skb_pipeline.text.tokens import TOKEN_RULE
+from skb_pipeline.text import tokens
 
 PLAIN = LexicalSpec(stopwords="none")
 METHODS = ["lucene", "robertson", "atire", "bm25l", "bm25+"]
@@ -194,7 +194,7 @@ def test_index_of_other_settings_or_another_token_rule_is_refused(tmp_path) -> N
         BM25Index.load(tmp_path, LexicalSpec(k1=0.9))
     manifest = json.loads((tmp_path / "bm25.json").read_text())
     (tmp_path / "bm25.json").write_text(json.dumps({**manifest, "token_rule": "older"}))
-    with pytest.raises(ManifestMismatchError, match=f"token_rule is 'older', expected '{TOKEN_RULE}'"):
+    with pytest.raises(ManifestMismatchError, match=f"token_rule is 'older', expected '{tokens.VERSION}'"):
         BM25Index.load(tmp_path, LexicalSpec())
 
 

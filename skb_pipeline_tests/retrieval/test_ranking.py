@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skb_pipeline.retrieval.ranking import (
-    RANKING_SCHEMA,
+    RANKING,
     Hits,
     RankingError,
     build_ranking,
@@ -15,7 +15,7 @@ from skb_pipeline.retrieval.ranking import (
     rank_hits,
     top_k_with_ties,
 )
-from skb_pipeline.storage.frames import read_frame, write_frame
+from skb_pipeline.storage.frames import read_frame
 
 CANONICAL = np.array([3, 1, -1, 0, 2])  # node 2 was deleted; canonical order is 3, 1, 4, 0
 QUERIES = ["q10", "q9", "empty"]
@@ -49,8 +49,8 @@ def test_no_hits_give_an_empty_ranking_of_the_right_types(tmp_path) -> None:
     frame = ranking([])
     assert len(frame) == 0
     assert check_ranking(frame, query_order=QUERIES, depth=1, canonical=CANONICAL) == []
-    write_frame(tmp_path / "r.parquet", frame, RANKING_SCHEMA)
-    assert check_ranking(read_frame(tmp_path / "r.parquet")) == []
+    RANKING.write(tmp_path, frame)
+    assert check_ranking(read_frame(tmp_path / "ranking.parquet")) == []
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ GOOD = [("q10", 3, 1, 2.0), ("q10", 1, 2, 1.0), ("q10", 4, 3, 1.0), ("q9", 0, 1,
 
 
 def frame_of(rows) -> pd.DataFrame:
-    frame = pd.DataFrame(rows, columns=RANKING_SCHEMA.names)
+    frame = pd.DataFrame(rows, columns=RANKING.names)
     return frame.astype({"node_id": np.int64, "rank": np.int32, "score": np.float64})
 
 

@@ -2,13 +2,19 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
 from skb_pipeline.storage import atomic
-from skb_pipeline.storage.artifacts import ArtifactMissingError, ArtifactStore, ManifestMismatchError, Recipe
+from skb_pipeline.storage.artifacts import (
+    Artifact,
+    ArtifactMissingError,
+    ArtifactStore,
+    ManifestMismatchError,
+    Recipe,
+    projection,
+)
 
 
 def recipe(dataset: str = "toy", **changes: object) -> Recipe:
@@ -30,11 +36,19 @@ def test_written_artifact_is_read_back_with_its_manifest(tmp_path: Path) -> None
     kept = {k: found.manifest[k] for k in ("dataset", "config", "inputs", "seed", "run_id", "note", "code_version")}
     assert kept == {"dataset": "toy", "config": {"k": 1}, "inputs": {"a/b": "v"}, "seed": 7, "run_id": "r1",
                     "note": "kept", "code_version": "1"}  # fmt: skip
-    assert "duckdb" in found.manifest["libraries"]
+    assert "duckdb" in found.manifest["installed"]
 
 
 @pytest.mark.parametrize(
-    "change", [{"code_version": "2"}, {"inputs": {"a/b": "w"}}, {"config": {"k": 2}}, {"identity": "x"}, {"seed": 1}]
+    "change",
+    [
+        {"code_version": "2"},
+        {"inputs": {"a/b": "w"}},
+        {"config": {"k": 2}},
+        {"identity": "x"},
+        {"seed": 1},
+        {"libraries": {"torch": "9.9"}},
+    ],  # fmt: skip
 )
 def test_only_an_equal_recipe_is_reused(tmp_path: Path, change: dict[str, object]) -> None:
     store = ArtifactStore(tmp_path)
@@ -70,24 +84,62 @@ def test_a_writer_that_never_finishes_is_an_error(tmp_path: Path) -> None:
     assert store.current("toy", "stage/thing") is None
 
 
-def test_a_killed_writer_leaves_nothing_that_looks_finished(tmp_path: Path) -> None:
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from skb_pipeline.storage import artifacts, atomic
+place = sys.argv[2]
+def kill(*args):
+    os.kill(os.getpid(), signal.SIGKILL)
+replace = os.replace
+if place == "before the manifest is whole":
+    os.replace = lambda old, new: kill() if Path(new).name == artifacts.MANIFEST else replace(old, new)
+elif place == "before the rename":
+    os.rename = kill
+elif place == "between rename and switch":
+    artifacts.ArtifactStore._switch = kill
+elif place == "within the switch":
+    os.replace = lambda old, new: kill() if Path(new).name == artifacts.CURRENT else replace(old, new)
+with artifacts.ArtifactStore(Path(sys.argv[1])).write(artifacts.Recipe("toy", "stage/thing", "1")) as draft:
+    (draft.path / "data.txt").write_text("half")
+    if place == "in the block":
+        kill()
+    draft.finish("version of half", {})
+    if place == "after finish":
+        kill()
+"""
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "in the block",
+        "after finish",
+        "before the manifest is whole",
+        "before the rename",
+        "between rename and switch",
+        "within the switch",
+    ],
+)
+@pytest.mark.parametrize("old", [None, "old"])
+def test_a_killed_writer_leaves_what_was_there(tmp_path: Path, place: str, old: str | None) -> None:
     store = ArtifactStore(tmp_path)
     put(store, recipe("other"), "untouched")
-    script = textwrap.dedent("""
-        import os, signal, sys
-        from pathlib import Path
-        from skb_pipeline.storage.artifacts import ArtifactStore, Recipe
-        with ArtifactStore(Path(sys.argv[1])).write(Recipe("toy", "stage/thing", "1")) as draft:
-            (draft.path / "data.txt").write_text("half")
-            os.kill(os.getpid(), signal.SIGKILL)
-    """)
-    killed = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
+    if old is not None:
+        put(store, recipe(seed=1), old)
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), place], check=False)
     assert killed.returncode == -signal.SIGKILL
-    assert store.current("toy", "stage/thing") is None
-    assert list(tmp_path.rglob(f"{atomic.SCRATCH_PREFIX}*")), "the test must really interrupt a write"
+    found = store.current("toy", "stage/thing")
+    assert (found and found.file("data.txt").read_text()) == old
+    folder = store.folder("toy", "stage/thing")
+    halves = [path for path in folder.rglob("data.txt") if path.read_text() == "half"]
+    assert len(halves) == 1, "the test must really interrupt a write"
     put(store, recipe(), "whole")
     assert store.require("toy", "stage/thing").file("data.txt").read_text() == "whole"
     assert not list(tmp_path.rglob(f"{atomic.SCRATCH_PREFIX}*"))
+    store.collect_garbage("toy")
+    left = {path.read_text() for path in folder.rglob("data.txt")}
+    assert left == {"whole", *([] if old is None else [old])}
     assert store.require("other", "stage/thing").file("data.txt").read_text() == "untouched"
 
 
@@ -136,3 +188,85 @@ def test_atomic_write_replaces_whole_files_only(tmp_path: Path) -> None:
         atomic.write_json(path, {"a": float("nan")})
     assert path.read_text() == '{\n  "a": 1\n}\n'
     assert os.listdir(tmp_path) == ["value.json"]
+
+
+def test_a_projection_changes_with_its_own_rows_only(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+
+    def made(train: str, test: str) -> Artifact:
+        with store.write(recipe(seed=len(train + test))) as draft:
+            draft.finish(train + test, {}, split_versions={"train": train, "val": "v", "test": test})
+        return store.require("toy", "stage/thing")
+
+    first = made("a", "b")
+    before = first.version_of(("train", "val")), first.version_of(("test",))
+    changed = made("a", "bb")
+    assert changed.version_of(("train", "val")) == before[0]
+    assert changed.version_of(("val", "train")) == before[0]
+    assert changed.version_of(("test",)) != before[1]
+    assert made("aaa", "bb").version_of(("train", "val")) != before[0]
+
+
+def test_an_artifact_without_versions_by_split_says_what_makes_them(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    put(store, recipe(), "x")
+    with pytest.raises(ManifestMismatchError, match="run `skb-pipeline run --dataset toy --to stage/thing`"):
+        store.require("toy", "stage/thing").version_of(("train",))
+
+
+def test_a_projected_input_fits_while_its_rows_stay(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+
+    def questions(train: str, test: str) -> None:
+        with store.write(recipe(asset="questions/queries", seed=hash((train, test)) % 1000)) as draft:
+            draft.finish(train + test, {}, split_versions={"train": train, "test": test})
+
+    questions("a", "b")
+    seen = store.require("toy", "questions/queries").version_of(("train",))
+    put(store, recipe(inputs={projection("questions/queries", ["train"]): seen}), "tuned")
+    questions("a", "c")
+    assert store.require_fitting("toy", "stage/thing").data_version == "version of tuned"
+    questions("b", "c")
+    with pytest.raises(ManifestMismatchError, match="another version of questions/queries"):
+        store.require_fitting("toy", "stage/thing")
+
+
+def test_each_manifest_is_read_once_per_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A ladder with two ways at every step has 2^n paths from its top to its foot.
+    store = ArtifactStore(tmp_path)
+    put(store, recipe(asset="a/0"), "0")
+    for step in range(1, 9):
+        below = {f"a/{step - 1}": f"version of {step - 1}"}
+        put(store, recipe(asset=f"b/{step}", inputs=below), f"b{step}")
+        put(store, recipe(asset=f"a/{step}", inputs={**below, f"b/{step}": f"version of b{step}"}), str(step))
+    read: list[str] = []
+    current = ArtifactStore.current
+    monkeypatch.setattr(ArtifactStore, "current", lambda self, d, asset: read.append(asset) or current(self, d, asset))
+    store.fitting("toy", ["a/8", "b/8"])
+    assert len(read) == len(set(read)) == 17
+
+
+def test_work_outlives_a_failure_and_goes_with_success(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+
+    def fail_after_an_epoch() -> None:
+        with store.write(recipe()):
+            (store.work_folder(recipe()) / "epoch-1").write_text("half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_after_an_epoch()
+    assert (store.work_folder(recipe()) / "epoch-1").read_text() == "half"
+    assert not list(store.work_folder(recipe(seed=2)).iterdir()), "another recipe has work of its own"
+    put(store, recipe(), "done")
+    folder = store.folder("toy", "stage/thing")
+    assert not list(folder.glob("work-*"))
+
+
+def test_a_failure_is_remembered_until_a_version_is_made(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    assert store.failure("toy", "stage/thing") is None
+    store.record_failure("toy", "stage/thing", "the server is down")
+    assert store.failure("toy", "stage/thing") == "the server is down"
+    put(store, recipe(), "x")
+    assert store.failure("toy", "stage/thing") is None

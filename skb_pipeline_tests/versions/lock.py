@@ -170,6 +170,12 @@ def _idle(node: Any) -> bool:
     return isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "VERSION" for t in node.targets)
 
 
+def read_lock() -> Lock:
+    """The lock as it was last written."""
+    lock: Lock = json.loads(LOCK.read_text())
+    return lock
+
+
 def write_lock() -> None:
     """Write the lock of the built-in assets."""
     from skb_pipeline.orchestration.build import build_defs

@@ -18,6 +18,7 @@ from skb_pipeline.plans.validation import check_executable
 if TYPE_CHECKING:
     from neo4j import Driver, Record
 
+VERSION = "1"
 ROUTE = "cypher"
 
 TIMEOUT_CODES = frozenset(

@@ -22,6 +22,9 @@ from skb_pipeline.plans.schema import GraphSchema
 if TYPE_CHECKING:
     from neo4j import Driver, Session
 
+VERSION = "1"
+
+
 BATCH = 10_000
 """Rows per transaction. A fixed number, since servers cap the memory of one transaction."""
 

@@ -32,7 +32,7 @@ from skb_pipeline.storage.paths import check_dataset_name
 if TYPE_CHECKING:
     from neo4j import Driver, ManagedTransaction, Record, Session
 
-SCHEME = "1"
+VERSION = "1"
 """Bumped when the same data would be stored in another form, so that it becomes another version."""
 VERSION_NODE = "_SkbVersion_"
 DATASET_NODE = "_SkbDataset_"
@@ -100,7 +100,7 @@ def version_label(dataset: str, data: Mapping[str, str]) -> str:
         dataset: name of the dataset.
         data: ``data_version`` and ``identity`` of the SKB, as :func:`skb_pipeline.workspace.skb_of` gives them.
     """
-    digest = stable_hash([SCHEME, data["data_version"], data["identity"]])
+    digest = stable_hash([VERSION, data["data_version"], data["identity"]])
     return f"{check_dataset_name(dataset)}_{digest[:12]}"
 
 

@@ -13,6 +13,7 @@ from skb_pipeline.skb.store import TABLES
 from skb_pipeline.storage.artifacts import ManifestMismatchError
 from skb_pipeline_tests.conformance.graphs import Graph, bind, loaded, make_plan
 from skb_pipeline_tests.conformance.plans import small_graphs
+from skb_pipeline_tests.examples import examples
 
 # Ids have gaps and are not in canonical order, which is 7, 40, 3, 9, 12; a self-loop, parallel edges, a free node.
 NODES = {7: "paper", 40: "author", 3: "paper", 9: "author", 12: "field"}
@@ -71,7 +72,7 @@ def test_every_edge_is_at_both_ends_and_a_self_loop_once() -> None:
     assert graph.relation("likes") is None
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(small_graphs())
 def test_rows_equal_those_of_a_dictionary(graph: Graph) -> None:
     expected: dict[str, dict[int, list[tuple[int, int]]]] = {}

@@ -74,7 +74,7 @@ def compare_engines(
     return covered
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_two_thousand_plans_over_the_demo(demo_store: duckdb.DuckDBPyConnection) -> None:
     schema = GraphSchema.from_spec(get_spec("demo"))
     covered = compare_engines(demo_store, schema, 2000, seed=5, oracle_steps=2000)
@@ -89,7 +89,7 @@ def test_two_hundred_plans_over_the_demo(demo_store: duckdb.DuckDBPyConnection) 
     assert min(covered[route] for route in ROUTES) > 10, covered
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.shared_data
 def test_two_thousand_plans_over_a_part_of_primekg(primekg_store: duckdb.DuckDBPyConnection) -> None:
     schema = GraphSchema.from_spec(shared_spec("primekg_partial"))

@@ -10,11 +10,11 @@ import pytest
 
 from skb_pipeline.planning.engines.base import PlanCause, PlanRecord, Question
 from skb_pipeline.planning.engines.by_rules import RulesEngine
-from skb_pipeline.planning.frames import CONTENT, PLANS_SCHEMA, plans_frame, validated_plans
+from skb_pipeline.planning.frames import PLANS, plans_frame, validated_plans
 from skb_pipeline.plans.plan import PlanStatus, RiskLevel, ValidatedPlan
 from skb_pipeline.skb.ingest import ingest
-from skb_pipeline.storage.duck import connect, frame_hash
-from skb_pipeline.storage.frames import read_frame, write_frame
+from skb_pipeline.storage.duck import connect
+from skb_pipeline.storage.frames import read_frame
 from skb_pipeline_tests.toy import ListSource, toy_spec
 
 NODES = [
@@ -67,7 +67,7 @@ def test_the_fingerprint_holds_what_the_rules_read(engine: RulesEngine) -> None:
 def test_a_frame_of_records_is_read_back(engine: RulesEngine, tmp_path: Path) -> None:
     records = engine.plan([Question("1", "Which products have the brand Acme?"), Question("2", "")])
     frame = plans_frame(records)
-    write_frame(tmp_path / "plans.parquet", frame, PLANS_SCHEMA)
+    PLANS.write(tmp_path, frame)
     back = read_frame(tmp_path / "plans.parquet")
     assert validated_plans(back) == [record.validated for record in records]
     assert back["cause"].tolist() == ["planned", "no_text"]
@@ -86,12 +86,12 @@ def test_costs_are_no_content() -> None:
     one = plans_frame([_record(raw_output="x", milliseconds=1.0, prompt_tokens=5)])
     same = plans_frame([_record(raw_output="x", milliseconds=2.0, completion_tokens=7, reused=True)])
     other = plans_frame([_record(raw_output="y", milliseconds=1.0, prompt_tokens=5)])
-    assert frame_hash(one[CONTENT]) == frame_hash(same[CONTENT]) != frame_hash(other[CONTENT])
+    assert PLANS.hash(one) == PLANS.hash(same) != PLANS.hash(other)
 
 
 def test_any_reply_can_be_stored(tmp_path: Path) -> None:
     frame = plans_frame([_record(raw_output="\ud800 \x00 \ud83d\ude00", explanation=("\udfff",), prompt_tokens=3)])
-    write_frame(tmp_path / "plans.parquet", frame, PLANS_SCHEMA)
+    PLANS.write(tmp_path, frame)
     back = read_frame(tmp_path / "plans.parquet")
     assert back["raw_output"][0] == "\ufffd \x00 \U0001f600"
     assert json.loads(back["explanation"][0]) == ["\ufffd"]
@@ -99,15 +99,13 @@ def test_any_reply_can_be_stored(tmp_path: Path) -> None:
 
 
 def test_a_frame_without_rows_has_all_columns(tmp_path: Path) -> None:
-    write_frame(tmp_path / "plans.parquet", plans_frame([]), PLANS_SCHEMA)
-    assert read_frame(tmp_path / "plans.parquet").columns.tolist() == PLANS_SCHEMA.names
+    PLANS.write(tmp_path, plans_frame([]))
+    assert read_frame(tmp_path / "plans.parquet").columns.tolist() == PLANS.names
 
 
 def test_a_rare_reply_among_many_rows_counts_as_content() -> None:
     rows = [_record(str(i)) for i in range(5000)]
-    hashes = {
-        frame_hash(plans_frame([*rows, _record("last", raw_output=text, model=text)])[CONTENT]) for text in ("a", "b")
-    }
+    hashes = {PLANS.hash(plans_frame([*rows, _record("last", raw_output=text, model=text)])) for text in ("a", "b")}
     assert len(hashes) == 2
 
 

@@ -9,11 +9,10 @@ import pytest
 
 from skb_pipeline.planning.engines.base import PlanCause, Question
 from skb_pipeline.planning.engines.from_file import FileEngine, PlanFileError
-from skb_pipeline.planning.frames import PLANS_SCHEMA, plans_frame
+from skb_pipeline.planning.frames import PLANS, plans_frame
 from skb_pipeline.plans.plan import PlanStatus
 from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.plans.validation import validate
-from skb_pipeline.storage.frames import write_frame
 from skb_pipeline_tests.toy import toy_spec
 
 SCHEMA = GraphSchema.from_spec(toy_spec(candidates=["product"]))
@@ -167,7 +166,7 @@ def test_the_pipelines_own_plans_are_a_plan_file(tmp_path: Path) -> None:
     records = engine(tmp_path, lines({"query_id": "1", "plan": PAPER}, {"query_id": "2", "raw_output": "no"})).plan(
         [Question("1", "x"), Question("2", "x")]
     )
-    write_frame(tmp_path / "plans.parquet", plans_frame(records), PLANS_SCHEMA)
+    PLANS.write(tmp_path, plans_frame(records))
     again = FileEngine(tmp_path / "plans.parquet", SCHEMA).plan([Question("1", "x"), Question("2", "x")])
     assert [(r.cause, r.validated) for r in again] == [(r.cause, r.validated) for r in records]
     assert [r.cause for r in again] == [PlanCause.PLANNED, PlanCause.NOT_JSON]

@@ -22,7 +22,7 @@ from skb_pipeline.planning.engines.language_model import MENDABLE, LanguageModel
 from skb_pipeline.planning.engines.openai_http import OpenAIChat
 from skb_pipeline.planning.engines.probing import BranchProbe
 from skb_pipeline.planning.engines.replies import MAX_CHARACTERS
-from skb_pipeline.planning.frames import CONTENT, plans_frame
+from skb_pipeline.planning.frames import PLANS, plans_frame
 from skb_pipeline.planning.prompts.guidance import Guidance
 from skb_pipeline.planning.prompts.prompt_set import PromptSet
 from skb_pipeline.plans.plan import PlanStatus, RiskLevel
@@ -502,13 +502,12 @@ def test_over_http_a_second_run_asks_only_for_what_failed(tmp_path: Path) -> Non
     assert [r.cause for r in first] == [r.cause for r in second] == expected
     assert [r.reused for r in first] == [False] * 4
     assert [r.reused for r in second] == [True, False, True, False]
-    assert plans_frame(first)[CONTENT].equals(plans_frame(second)[CONTENT])
+    assert plans_frame(first)[PLANS.content].equals(plans_frame(second)[PLANS.content])
     assert [(r.model, r.prompt_tokens, r.attempts) for r in second] == [
         ("scripted", 50, 1), (None, None, 0), ("scripted", 100, 2), (None, None, 0),
     ]  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_real_model_gives_a_record_whatever_it_says(tmp_path: Path, small_model: SmallModel) -> None:
     # Few tokens, as the machine may be slow; with them the reply is most likely cut.
     model = {"name": small_model.name, "max_tokens": 32, "deadline_s": 240.0}

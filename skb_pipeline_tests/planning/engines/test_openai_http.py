@@ -25,6 +25,7 @@ from skb_pipeline.planning.engines.openai_http import (
     OpenAIChat,
 )
 from skb_pipeline.planning.settings import LanguageModelSpec
+from skb_pipeline_tests.examples import examples
 from skb_pipeline_tests.llm_servers import (
     Reply,
     Script,
@@ -218,12 +219,13 @@ JSON_VALUES = st.recursive(
 )
 
 
+@pytest.mark.property
 def test_any_json_gives_one_answer() -> None:
     current: list[Reply] = []
     with scripted_server(lambda _: current[0]) as server:
         chat = chat_of(server)
 
-        @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
         @given(value=JSON_VALUES)
         def check(value: Any) -> None:
             current[:] = [json_reply({"choices": [{"message": value, "finish_reason": value}], "usage": value})]

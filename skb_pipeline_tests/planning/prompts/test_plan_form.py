@@ -12,6 +12,7 @@ from skb_pipeline.plans.schema import GraphSchema, Triple
 from skb_pipeline.plans.validation import MAX_ANCHORS, MAX_HOPS, validate
 from skb_pipeline_tests.conformance.graphs import RANDOM_SCHEMA, Graph
 from skb_pipeline_tests.conformance.plans import small_cases
+from skb_pipeline_tests.examples import examples
 from skb_pipeline_tests.planning.prompts.json_schemas import KEYWORDS, misfits, parts, values
 
 ODD = GraphSchema(
@@ -28,7 +29,7 @@ EMPTY = Graph({}, [])
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @pytest.mark.parametrize(("negated", "modes"), OPTIONS)
 def test_every_valid_plan_has_the_form(negated, modes, data) -> None:
     plan = data.draw(small_cases(EMPTY)).plan
@@ -44,7 +45,7 @@ def test_every_valid_plan_has_the_form(negated, modes, data) -> None:
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @pytest.mark.parametrize("schema", [RANDOM_SCHEMA, ODD], ids=["random", "odd names"])
 @pytest.mark.parametrize(("negated", "modes"), OPTIONS)
 def test_whatever_has_the_form_is_a_plan(schema, negated, modes, data) -> None:

@@ -15,6 +15,7 @@ from skb_pipeline.planning.prompts.prompt_set import MOST_FAULTS, MOST_LINKED, M
 from skb_pipeline.plans.plan import Plan
 from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.plans.validation import validate
+from skb_pipeline_tests.examples import examples
 from skb_pipeline_tests.planning.prompts.test_data_blocks import ANY_TEXT
 from skb_pipeline_tests.toy import toy_spec
 
@@ -174,7 +175,7 @@ def test_hostile_questions_stay_data(question) -> None:
 
 
 @given(ANY_TEXT)
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 def test_any_question_is_one_block(question) -> None:
     (block,) = blocks(MADE.messages(question)[1])
     assert json.loads(block) == question

@@ -16,8 +16,6 @@ from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline_tests.llm_servers import SmallModel
 from skb_pipeline_tests.planning.prompts.json_schemas import misfits
 
-pytestmark = pytest.mark.slow
-
 
 def ask(model: SmallModel, schema: Mapping[str, Any], tokens: int) -> tuple[str, str]:
     """Text and finish reason of one completion under the schema."""

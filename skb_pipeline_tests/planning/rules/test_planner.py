@@ -14,6 +14,7 @@ from skb_pipeline.plans.plan import Plan, PlanStatus, RiskLevel
 from skb_pipeline.plans.validation import validate
 from skb_pipeline.skb.ingest import ingest
 from skb_pipeline.storage.duck import connect
+from skb_pipeline_tests.examples import examples
 from skb_pipeline_tests.toy import Edge, ListSource
 
 
@@ -336,7 +337,7 @@ PIECES = [
 ]  # fmt: skip
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(question=st.lists(st.sampled_from(PIECES), max_size=14).map(" ".join) | st.text(max_size=40))
 def test_every_question_has_an_outcome_and_a_plan_that_stands(planner, question) -> None:
     planned = planner.plan(question)

