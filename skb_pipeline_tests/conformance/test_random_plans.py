@@ -5,9 +5,10 @@ from hypothesis import strategies as st
 from skb_pipeline_tests.conformance.compare import check_case, check_plans_over_store
 from skb_pipeline_tests.conformance.graphs import RANDOM_SCHEMA, loaded, random_graph
 from skb_pipeline_tests.conformance.plans import random_plans, small_cases, small_graphs
+from skb_pipeline_tests.examples import examples
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_engines_agree_with_the_oracle_on_small_graphs(data: st.DataObject) -> None:
     graph = data.draw(small_graphs())
@@ -45,7 +46,7 @@ def test_engines_agree_with_the_oracle_on_random_plans() -> None:
         assert report.features[feature] > 0, (feature, report)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_engines_agree_with_the_oracle_on_a_thousand_plans() -> None:
     with loaded(random_graph(5, 1500, 30_000)) as con:
         report = check_plans_over_store(con, RANDOM_SCHEMA, 1000, seed=7)

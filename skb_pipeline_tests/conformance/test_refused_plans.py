@@ -20,10 +20,9 @@ from skb_pipeline_tests.conformance.engines import ENGINES
 from skb_pipeline_tests.conformance.graphs import RANDOM_SCHEMA, loaded
 from skb_pipeline_tests.conformance.oracle import enumerate_answers
 from skb_pipeline_tests.conformance.plans import PlanCase, small_cases, small_graphs
+from skb_pipeline_tests.examples import examples
 
-SETTINGS = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+SETTINGS = settings(max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def check_refused(con: duckdb.DuckDBPyConnection, plan: Plan, bindings: Bindings, reason: str) -> None:

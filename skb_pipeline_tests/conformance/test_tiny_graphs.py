@@ -1,3 +1,7 @@
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import duckdb
 import pytest
 
 from skb_pipeline.plans.plan import PlanStatus
@@ -23,10 +27,18 @@ def test_oracle_gives_the_answers_worked_out_by_hand(tiny: TinyGraph, case: Case
     assert got == case.answers
 
 
+@pytest.fixture(scope="module")
+def stores() -> Iterator[dict[str, duckdb.DuckDBPyConnection]]:
+    """A store of each tiny graph, by its name."""
+    with ExitStack() as stack:
+        yield {tiny.name: stack.enter_context(loaded(tiny.graph)) for tiny in TINY_GRAPHS}
+
+
 @pytest.mark.parametrize("limit", [1000, 2])
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("tiny", "case"), CASES)
-def test_engine_gives_the_answers_worked_out_by_hand(tiny: TinyGraph, case: Case, engine: str, limit: int) -> None:
-    with loaded(tiny.graph) as con:
-        result = ENGINES[engine](con, case.plan, tiny.schema, case.bindings, limit)
+def test_engine_gives_the_answers_worked_out_by_hand(
+    tiny: TinyGraph, case: Case, engine: str, limit: int, stores: dict[str, duckdb.DuckDBPyConnection]
+) -> None:
+    result = ENGINES[engine](stores[tiny.name], case.plan, tiny.schema, case.bindings, limit)
     assert_same(result, case.answers, limit)

@@ -20,6 +20,7 @@ from skb_pipeline.datasets.records import SourceError
 from skb_pipeline.datasets.sources.stark.reading import read_names, read_tensor
 from skb_pipeline.datasets.sources.stark.unpickling import RefusedPickleError, iterate_dict, load_pickle
 from skb_pipeline.datasets.sources.stark.writing import write_dict
+from skb_pipeline_tests.examples import examples
 
 
 class Outer:
@@ -123,7 +124,7 @@ PLAIN = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(PLAIN, max_size=6), st.sampled_from([0, 1, 2, 3, 998, 999, 1000, 1001, 2001]), st.integers(0, 5))
 def test_pieces_give_what_the_whole_has(tmp_path: Path, values: list[Any], count: int, protocol: int) -> None:
     """Over batch borders, with objects shared between batches, in every protocol."""

@@ -22,6 +22,7 @@ from skb_pipeline.skb.ingest import LoadReport, ingest
 from skb_pipeline.storage.duck import connect
 from skb_pipeline_tests.datasets.stark_files import write_amazon, write_mag, write_prime, write_questions
 from skb_pipeline_tests.datasets.test_stark import EDGES, fields, load, rows, spec_for
+from skb_pipeline_tests.examples import examples
 from skb_pipeline_tests.toy import ListSource, buy, toy_spec
 
 WRITERS = {"amazon": write_amazon, "mag": write_mag, "prime": write_prime}
@@ -154,7 +155,7 @@ PRODUCT = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15, quick=5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(PRODUCT, min_size=1, max_size=4), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=5))
 def test_whatever_an_skb_holds_comes_back_equal(
     tmp_path: Path, products: list[dict[str, Any]], pairs: list[tuple[int, int]]

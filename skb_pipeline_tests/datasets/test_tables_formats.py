@@ -18,6 +18,7 @@ from skb_pipeline.datasets.sources.tables import TablesArgs, TablesSource
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.skb.ingest import LoadReport, ingest
 from skb_pipeline.storage.duck import connect
+from skb_pipeline_tests.examples import examples
 from skb_pipeline_tests.shared_data import shared_spec
 from skb_pipeline_tests.toy import toy_spec
 
@@ -79,7 +80,7 @@ ROW = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(10, quick=4), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(ROW, min_size=1, max_size=6, unique_by=lambda row: row["id"]), st.randoms())
 def test_one_catalogue_in_three_formats_and_any_order_has_one_content_hash(
     tmp_path: Path, rows: list[dict[str, Any]], order: random.Random

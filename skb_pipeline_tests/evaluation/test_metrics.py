@@ -144,7 +144,7 @@ cases = st.dictionaries(
 )
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(150))
 @given(case=cases, seed=st.integers(0, 2**16))
 def test_contract_on_any_input(case: dict[str, tuple[list[int], list[int]]], seed: int) -> None:
     """Against the definitions written out, with repeated nodes, and whatever the order of the rows."""

@@ -194,7 +194,7 @@ def problems(draw: st.DrawFn) -> tuple[dict[str, Ranks], dict[str, str], int, in
     return lists, weights, draw(st.sampled_from([0, 1, 2, 20, 60, 10**9])), draw(st.sampled_from([3, 100]))
 
 
-@settings(deadline=None, max_examples=examples(300))
+@settings(max_examples=examples(300))
 @given(problems())
 def test_any_number_of_lists_equals_fractions_sorted_by_hand(
     problem: tuple[dict[str, Ranks], dict[str, str], int, int],
@@ -274,6 +274,7 @@ def test_result_is_a_ranking_and_does_not_depend_on_row_order(first: list[int], 
     assert check_ranking(frame, query_order=["q"], depth=5) == []
 
 
+@pytest.mark.deep  # ranx compiles its functions on the first call
 @pytest.mark.parametrize("n", [2, 3])
 def test_scores_equal_ranx(n: int) -> None:
     ranx = pytest.importorskip("ranx")

@@ -103,7 +103,7 @@ def test_a_dataset_asks_for_some_systems(finished_home: Path) -> None:
     assert "Not in the table: fused: not among the systems that the spec of mini asks for" in shown.stderr
     assert "text minus" in shown.stdout
     edit_spec(finished_home, systems=["txt"])
-    with pytest.raises(RunFailedError, match="unknown system 'txt'.*near to it: text"):
+    with pytest.raises(RunFailedError, match=r"unknown system 'txt'.*near to it: text"):
         materialise("mini")
 
 

@@ -29,7 +29,6 @@ def search(system: str) -> list[dict[str, Any]]:
         return session.search(QUESTION, system=system)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "asset", "system"), [(csr, "graph/csr", "graph"), (tokens, "index/bm25", "bm25")], ids=["csr", "tokens"]
 )
@@ -45,7 +44,6 @@ def test_a_run_heals_what_a_search_refuses(
     assert made_anew() == set()
 
 
-@pytest.mark.slow
 def test_plans_of_an_earlier_schema_are_made_anew(finished_home: Path) -> None:
     """As a store of the version before plans had the column ``search_types``: its code version said nothing of that."""
     store = Workspace().store
@@ -55,7 +53,7 @@ def test_plans_of_an_earlier_schema_are_made_anew(finished_home: Path) -> None:
     manifest = json.loads((plans.path / MANIFEST).read_text())
     atomic.write_json(plans.path / MANIFEST, {**manifest, "code_version": "3", "recipe_key": "of that version"})
     with pytest.raises(
-        ManifestMismatchError, match="no column search_types, .*--dataset mini --to planning/query_plans"
+        ManifestMismatchError, match=r"no column search_types, .*--dataset mini --to planning/query_plans"
     ):
         PLANS.read(store.require("mini", "planning/query_plans"))
     made = made_anew()
@@ -65,7 +63,6 @@ def test_plans_of_an_earlier_schema_are_made_anew(finished_home: Path) -> None:
     assert made == {"planning/query_plans"}
 
 
-@pytest.mark.slow
 def test_another_library_remakes_what_it_decides_and_no_more(
     finished_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

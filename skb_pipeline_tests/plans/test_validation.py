@@ -11,6 +11,7 @@ from skb_pipeline.plans.plan import NOT_EXECUTED, Direction, Plan, PlanStatus
 from skb_pipeline.plans.schema import GraphSchema, Triple
 from skb_pipeline.plans.structure import negations, scored_anchors, variable_types
 from skb_pipeline.plans.validation import MAX_CONDITIONS, MAX_HOPS, MAX_VALUES, parse_plan_json, validate
+from skb_pipeline_tests.examples import examples
 
 SHOP = GraphSchema(
     ("product", "brand", "color", "store"),
@@ -389,7 +390,7 @@ def sound_plans(draw: st.DrawFn) -> dict[str, Any]:
     return plan([anchor(var, types[var]) for var in anchors], hops, *draw(st.sampled_from([(), ("product",)])))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(raw=st.one_of(PLANS, sound_plans()))
 def test_each_part_is_executed_or_dropped_and_what_is_left_compiles(raw: dict[str, Any]) -> None:
     checked = validate(raw, SHOP)
@@ -420,7 +421,7 @@ JSON_VALUES = st.recursive(
 FIELDS = st.sampled_from(["anchors", "hops", "target", "risk_level", "retrieval_mode", "x"])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(raw=st.one_of(st.text(), st.dictionaries(FIELDS, JSON_VALUES)))
 def test_no_input_raises(raw: Any) -> None:
     checked = validate(raw, SHOP)

@@ -21,7 +21,7 @@ SIZE = 4
 edge = st.tuples(st.sampled_from(sorted(TRIPLES)), st.integers(0, SIZE - 1), st.integers(0, SIZE - 1))
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(40))
 @given(st.sets(edge, max_size=14))
 def test_answers_equal_enumeration(edges: set[tuple[str, int, int]]) -> None:
     content = Content()

@@ -15,6 +15,7 @@ from skb_pipeline.skb.ingest import ingest
 from skb_pipeline.skb.labelled_documents import build_labelled_documents
 from skb_pipeline.skb.store import TABLES
 from skb_pipeline.storage.duck import connect
+from skb_pipeline_tests.examples import examples
 from skb_pipeline_tests.toy import Edge, ListSource, buy, toy_spec
 
 
@@ -205,7 +206,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_documents_are_those_of_a_plain_loop(tmp_path: Path, data: st.DataObject) -> None:
     nodes = data.draw(st.lists(st.tuples(st.sampled_from(["thing", "maker"]), TEXTS), min_size=1, max_size=7))

@@ -72,7 +72,7 @@ def test_every_edge_is_at_both_ends_and_a_self_loop_once() -> None:
     assert graph.relation("likes") is None
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(40))
 @given(small_graphs())
 def test_rows_equal_those_of_a_dictionary(graph: Graph) -> None:
     expected: dict[str, dict[int, list[tuple[int, int]]]] = {}

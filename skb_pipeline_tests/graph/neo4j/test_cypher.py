@@ -261,9 +261,7 @@ def test_plans_that_are_not_executable_are_refused(plan: dict[str, Any], message
         compile_cypher(Plan.model_validate(plan), SHOP)
 
 
-@settings(
-    max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_every_hop_is_followed_once_from_a_variable_in_scope(data: st.DataObject) -> None:
     case = data.draw(small_cases(data.draw(small_graphs()), directed=True))

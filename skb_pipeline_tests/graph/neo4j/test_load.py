@@ -204,7 +204,7 @@ def test_removing_in_small_steps(server: BoltServer, tmp_path: Path, monkeypatch
 KILLED = textwrap.dedent("""
     import os, signal, sys
     from neo4j import GraphDatabase
-    from skb_pipeline.graph import neo4j_versions as versions
+    from skb_pipeline.graph.neo4j import versions
     from skb_pipeline.graph.neo4j.load import load_skb
     from skb_pipeline.storage.duck import connect
     from skb_pipeline_tests.graph.neo4j.cases import TOY_SCHEMA

@@ -225,7 +225,7 @@ def test_any_json_gives_one_answer() -> None:
     with scripted_server(lambda _: current[0]) as server:
         chat = chat_of(server)
 
-        @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
         @given(value=JSON_VALUES)
         def check(value: Any) -> None:
             current[:] = [json_reply({"choices": [{"message": value, "finish_reason": value}], "usage": value})]

@@ -29,7 +29,7 @@ EMPTY = Graph({}, [])
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=examples(150))
+@settings(max_examples=examples(150))
 @pytest.mark.parametrize(("negated", "modes"), OPTIONS)
 def test_every_valid_plan_has_the_form(negated, modes, data) -> None:
     plan = data.draw(small_cases(EMPTY)).plan
@@ -45,7 +45,7 @@ def test_every_valid_plan_has_the_form(negated, modes, data) -> None:
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=examples(60))
+@settings(max_examples=examples(60))
 @pytest.mark.parametrize("schema", [RANDOM_SCHEMA, ODD], ids=["random", "odd names"])
 @pytest.mark.parametrize(("negated", "modes"), OPTIONS)
 def test_whatever_has_the_form_is_a_plan(schema, negated, modes, data) -> None:

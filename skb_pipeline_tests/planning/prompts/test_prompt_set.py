@@ -175,7 +175,7 @@ def test_hostile_questions_stay_data(question) -> None:
 
 
 @given(ANY_TEXT)
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 def test_any_question_is_one_block(question) -> None:
     (block,) = blocks(MADE.messages(question)[1])
     assert json.loads(block) == question

@@ -337,7 +337,7 @@ PIECES = [
 ]  # fmt: skip
 
 
-@settings(deadline=None, max_examples=examples(150))
+@settings(max_examples=examples(150))
 @given(question=st.lists(st.sampled_from(PIECES), max_size=14).map(" ".join) | st.text(max_size=40))
 def test_every_question_has_an_outcome_and_a_plan_that_stands(planner, question) -> None:
     planned = planner.plan(question)
