@@ -21,6 +21,7 @@ from skb_pipeline.orchestration.partitions import register_datasets
 from skb_pipeline.orchestration.sensors import TABLE_FOLLOWS
 from skb_pipeline.storage.atomic import process_alive
 from skb_pipeline.storage.paths import project_root, skb_home
+from skb_pipeline.workspace import Workspace
 
 _PLANS = dg.AssetKey(["planning", "query_plans"])
 _GUIDANCE = dg.AssetKey(["planning", "guidance"])
@@ -117,7 +118,7 @@ def materialise(
         if not result.success and _METRICS in (selection or keys.values()):
             outcomes += _table_of_the_others(defs, live, dataset, tags, done={o.asset for o in outcomes})
     if not result.success:
-        raise RunFailedError(_failure(result), outcomes)
+        raise RunFailedError(_failure(result, dataset), outcomes)
     return outcomes
 
 
@@ -191,14 +192,18 @@ def _outcomes(result: dg.ExecuteInProcessResult) -> list[StageOutcome]:
     return found
 
 
-def _failure(result: dg.ExecuteInProcessResult) -> str:
+def _failure(result: dg.ExecuteInProcessResult, dataset: str) -> str:
+    store = Workspace().store
     reasons = []
     for event in result.all_events:
         if event.event_type_value == "STEP_FAILURE":
+            asset = str(event.step_key).replace("__", "/", 1)
             error = event.step_failure_data.error
             while error is not None and error.cause is not None:
                 error = error.cause
-            reasons.append(f"{event.step_key}: {error.message.strip() if error else 'failed'}")
+            # An asset remembers why it failed, in its own words; a check does not.
+            told = store.failure(dataset, asset) or (error.message.strip() if error else "failed")
+            reasons.append(f"{asset}: {told}")
     for check in result.get_asset_check_evaluations():
         if not check.passed and check.severity is dg.AssetCheckSeverity.ERROR:
             counts = ", ".join(f"{name}: {value.value}" for name, value in check.metadata.items())

@@ -48,7 +48,7 @@ def test_written_artifact_is_read_back_with_its_manifest(tmp_path: Path) -> None
         {"identity": "x"},
         {"seed": 1},
         {"libraries": {"torch": "9.9"}},
-    ],  # fmt: skip
+    ],
 )
 def test_only_an_equal_recipe_is_reused(tmp_path: Path, change: dict[str, object]) -> None:
     store = ArtifactStore(tmp_path)
