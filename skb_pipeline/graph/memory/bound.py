@@ -8,7 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from skb_pipeline.graph.memory.csr import HEAD, TAIL, CsrGraph, Relation, Way
+from skb_pipeline.graph.memory.csr import CsrGraph, Relation
+from skb_pipeline.graph.memory.ways import HEAD, TAIL, Way
 from skb_pipeline.plans.plan import Hop, Plan
 from skb_pipeline.plans.results import Bindings
 from skb_pipeline.plans.schema import GraphSchema

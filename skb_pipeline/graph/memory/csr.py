@@ -12,37 +12,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import duckdb
 import numpy as np
 
+from skb_pipeline.graph.memory.ways import EVERY_WAY, Way
 from skb_pipeline.storage import atomic
 from skb_pipeline.storage.artifacts import MANIFEST, ManifestMismatchError
 
 VERSION = 2
 Find = Callable[[np.ndarray], np.ndarray]
 _ARRAYS = ("indptr", "neighbours", "edge_ids", "ends", "node_ids", "id_order", "canonical")
-
-HEAD, TAIL, EITHER = 1, 2, 3
-"""Which end of its edge the node of a row is, as a bit set; of a self-loop it is both."""
-
-
-class Way(NamedTuple):
-    """Which entries of a row a hop may use: those where the row's node is ``end`` (``HEAD``, ``TAIL``, ``EITHER``),
-    and all between two nodes with positions from ``low`` to ``high`` (exclusive)."""
-
-    end: int = EITHER
-    low: int = 0
-    high: int = 0
-
-    def turned(self) -> Way:
-        """The same edges, looked at from the rows of their other ends."""
-        return self._replace(end={HEAD: TAIL, TAIL: HEAD}.get(self.end, self.end))
-
-
-EVERY_WAY = Way()
-"""All entries."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skb_pipeline.graph.memory.bound import Ban, BoundHop, BoundPlan
-from skb_pipeline.graph.memory.csr import EVERY_WAY, CsrGraph, Way
+from skb_pipeline.graph.memory.csr import CsrGraph
 from skb_pipeline.graph.memory.message_passing import CHUNK, NOTHING, Traversal, mean_degree
 from skb_pipeline.graph.memory.tree import couplings
+from skb_pipeline.graph.memory.ways import EVERY_WAY, Way
 from skb_pipeline.plans.plan import TARGET
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from skb_pipeline.graph.memory.csr import EITHER, Way
 from skb_pipeline.graph.memory.kernels import first_at_least, runs
+from skb_pipeline.graph.memory.ways import EITHER, Way
 
 RUNNING, DONE, TOO_MANY_ROWS = 0, 1, 2
 FREE, ANCHOR, CLOSING = 0, 1, 2

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from skb_pipeline.graph.memory.csr import EITHER, HEAD, TAIL, Way
+from skb_pipeline.graph.memory.ways import EITHER, HEAD, TAIL, Way
 
 NOTHING = -np.inf
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from skb_pipeline.graph.memory.csr import EITHER, HEAD, TAIL, CsrGraph
+from skb_pipeline.graph.memory.csr import CsrGraph
 from skb_pipeline.graph.memory.executor import MemoryExecutor
+from skb_pipeline.graph.memory.ways import EITHER, HEAD, TAIL
 from skb_pipeline.plans.schema import GraphSchema, Triple
 from skb_pipeline.skb.store import TABLES
 from skb_pipeline.storage.artifacts import ManifestMismatchError
