@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from skb_pipeline.orchestration.automation import on_content_change
+from skb_pipeline.orchestration.automation import on_any_content_change, on_content_change
 from skb_pipeline.orchestration.partitions import DATASETS
 
 
@@ -21,15 +21,36 @@ def child() -> None: ...
 DEFS = dg.Definitions([parent, child])
 
 
+@dg.asset(partitions_def=DATASETS)
+def questions() -> None: ...
+
+
+@dg.asset(partitions_def=DATASETS)
+def one() -> None: ...
+
+
+@dg.asset(partitions_def=DATASETS)
+def other() -> None: ...
+
+
+@dg.asset(
+    partitions_def=DATASETS, deps=[questions, one, other], automation_condition=on_any_content_change("questions")
+)
+def table() -> None: ...
+
+
+OF_MANY = dg.Definitions([questions, one, other, table])
+
+
 class Ticks:
     """Evaluations one after the other, as the daemon makes them."""
 
-    def __init__(self, instance: dg.DagsterInstance) -> None:
-        self.instance = instance
+    def __init__(self, instance: dg.DagsterInstance, defs: dg.Definitions = DEFS) -> None:
+        self.instance, self.defs = instance, defs
         self.cursor: Any = None
 
     def requested(self) -> int:
-        result = dg.evaluate_automation_conditions(defs=DEFS, instance=self.instance, cursor=self.cursor)
+        result = dg.evaluate_automation_conditions(defs=self.defs, instance=self.instance, cursor=self.cursor)
         self.cursor = result.cursor
         return result.total_requested
 
@@ -69,3 +90,22 @@ def test_a_new_dataset_waits_for_its_inputs(ticks: Ticks) -> None:
         dg.AssetMaterialization("parent", partition="other", tags={"dagster/data_version": "a"})
     )
     assert ticks.requested() == 1
+
+
+def test_a_table_of_many_waits_for_one_of_them_and_for_what_it_requires(home: Path) -> None:
+    with dg.DagsterInstance.get() as instance:
+        ticks = Ticks(instance, OF_MANY)
+        assert ticks.requested() == 0
+        instance.add_dynamic_partitions("dataset", ["mini"])
+        assert ticks.requested() == 0, "nothing is there"
+        ticks.made("one", "a")
+        assert ticks.requested() == 0, "what it requires is not there"
+        ticks.made("questions", "q")
+        assert ticks.requested() == 1, "one of many is enough"
+        ticks.made("table", "t")
+        assert ticks.requested() == 0
+        ticks.made("other", "b")
+        assert ticks.requested() == 1, "each that comes later asks again"
+        ticks.made("table", "t2")
+        ticks.made("one", "a")
+        assert ticks.requested() == 0, "made again with the same content"
