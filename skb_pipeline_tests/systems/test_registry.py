@@ -40,6 +40,18 @@ def test_a_system_of_ones_own_is_one_entry(tmp_path: Path) -> None:
     assert own["text2"].terms({"bm25": 2, "dense": None}) == {"bm25": 0.025, "dense": 0.0}
 
 
+def test_weights_by_name_are_those_in_order(tmp_path: Path) -> None:
+    own = registry(
+        tmp_path,
+        "a: {kind: rrf, of: [bm25, dense], weights: {dense: 0.1, bm25: 2}}\n"
+        "b: {kind: rrf, of: [bm25, dense], weights: [2, 0.1]}\n",
+    )
+    one, other = own["a"], own["b"]
+    assert isinstance(one, RRFSystem)
+    assert isinstance(other, RRFSystem)
+    assert list(one.weight_of.items()) == list(other.weight_of.items()) == [("bm25", 2), ("dense", Fraction(1, 10))]
+
+
 def test_one_named_like_a_built_in_takes_its_place_in_the_table(tmp_path: Path) -> None:
     own = registry(tmp_path, "fused: {kind: rrf, of: [graph, dense], weight: 0.25}\nlast: {kind: lexical}\n")
     assert own.shown == ["bm25", "dense", "graph", "text", "fused", "last"]
@@ -84,6 +96,8 @@ def test_a_dataset_asks_for_some(tmp_path: Path) -> None:
         ("a:\n  kind: rrf\n  of: [bm25]\n  weight: 0.5", r"weight is for two lists"),
         ("a:\n  kind: rrf\n  of: [bm25, bm25]", r"a system is named twice"),
         ("a:\n  kind: rrf\n  of: [bm25, dense]\n  weights: [0, 0]", r"nor all zero"),
+        ("a:\n  kind: rrf\n  of: [bm25, dense]\n  weights: [.nan, 1]", r"they must be numbers"),
+        ("a:\n  kind: rrf\n  of: [bm25, dense]\n  weights: {bm25: 1}", r"they name \['bm25'\], the lists are"),
         ("a:\n  kind: lexical\n  k: 3", r"systems.yaml:3: a.k: unknown key"),
         ("a:\n  kind: rrf\n  of: [{kind: lexical, k: 1}]", r"systems.yaml:3: a.of.0.k: unknown key"),
         ("a: {kind: rrf, of: [b]}\nb: {kind: rrf, of: [a]}", r"it is made of itself: a of b of a"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from fractions import Fraction
 from types import ModuleType
@@ -31,8 +32,9 @@ class RRFSystem(System):
     """Systems that are joined."""
     weight: float | None = Field(default=None, ge=0, le=1)
     """Of the first of two lists; the second has the rest."""
-    weights: list[float] | None = None
-    """One per list, not negative; they need not sum to 1. Without ``weight`` and ``weights`` all lists count alike."""
+    weights: list[float] | dict[str, float] | None = None
+    """One per list, in their order or by name; not negative, and they need not sum to 1. Without ``weight`` and
+    ``weights`` all lists count alike."""
     k: int = Field(default=60, ge=0)
     """Rank constant."""
     depth: int = Field(default=100, ge=1)
@@ -44,10 +46,14 @@ class RRFSystem(System):
             raise ValueError(f"of: a system is named twice: {self.of}")
         if self.weight is not None and (self.weights is not None or len(self.of) != 2):
             raise ValueError("weight is for two lists, and not beside weights")
-        if self.weights is not None and len(self.weights) != len(self.of):
-            raise ValueError(f"weights: {len(self.weights)} for {len(self.of)} lists")
-        if self.weights is not None and (min(self.weights) < 0 or max(self.weights) == 0):
-            raise ValueError("weights: they must not be negative, nor all zero")
+        if self.weights is not None:
+            if isinstance(self.weights, dict) and set(self.weights) != set(self.of):
+                raise ValueError(f"weights: they name {sorted(self.weights)}, the lists are {sorted(self.of)}")
+            if len(self.weights) != len(self.of):
+                raise ValueError(f"weights: {len(self.weights)} for {len(self.of)} lists")
+            given = self.weights.values() if isinstance(self.weights, dict) else self.weights
+            if not all(0 <= weight < math.inf for weight in given) or max(given) == 0:
+                raise ValueError("weights: they must be numbers, not negative, nor all zero")
         return self
 
     @property
@@ -61,6 +67,8 @@ class RRFSystem(System):
         if self.weight is not None:
             first = Fraction(repr(self.weight))
             return dict(zip(self.of, (first, 1 - first), strict=True))
+        if isinstance(self.weights, dict):
+            return {name: Fraction(repr(self.weights[name])) for name in self.of}
         return {name: Fraction(repr(w)) for name, w in zip(self.of, self.weights or [1.0] * len(self.of), strict=True)}
 
     def describe(self) -> str:
