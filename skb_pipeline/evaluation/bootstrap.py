@@ -19,7 +19,7 @@ from skb_pipeline.evaluation.metrics import FloatArray
 COVERAGE = 0.95
 METHOD = (
     "Intervals are 95 % percentile bootstrap intervals over queries; all systems share the same resamples. "
-    "Two-sided p values come from the same resamples and are not corrected for the number of comparisons; "
+    "Two-sided p values come from the same resamples; p_holm is corrected for the number of comparisons; "
     "where two systems agree on every query there is no difference and p = 1 by definition."
 )
 

@@ -18,7 +18,7 @@ from skb_pipeline.evaluation.slices import BoolArray, slice_masks
 from skb_pipeline.storage import atomic, duck
 from skb_pipeline.storage.frames import Column, Frame
 
-VERSION = "4"
+VERSION = "5"
 
 
 METRIC_ROWS = Frame(
@@ -43,7 +43,9 @@ DIFFERENCE_ROWS = Frame(
             name: Column(pa.string(), filled=True)
             for name in ("dataset", "system", "other", "split", "slice", "metric")
         },
-        **{name: Column(pa.float64(), filled=True) for name in ("difference", "ci_low", "ci_high", "p_value")},
+        **{
+            name: Column(pa.float64(), filled=True) for name in ("difference", "ci_low", "ci_high", "p_value", "p_holm")
+        },
         "n_queries": Column(pa.int64(), filled=True, least=1),
     },
 )
@@ -118,8 +120,8 @@ def difference_table(
         slices: slice names to report; one that is empty in a split has no rows there.
 
     Returns:
-        The columns of DIFFERENCE_ROWS, ordered by split name, slice, pair and metric. p values are not corrected
-        for the number of comparisons.
+        The columns of DIFFERENCE_ROWS, ordered by split name, slice, pair and metric. ``p_value`` is that of one
+        comparison alone, ``p_holm`` is corrected for the number of pairs of the same split, slice and metric.
 
     Raises:
         CoverageError, ValueError: as for :func:`metric_table`; also a pair that names an unknown system.
@@ -136,7 +138,23 @@ def difference_table(
             rows += [
                 (dataset, system, other, part.split, part.slice, *number, len(part.query_ids)) for number in numbers
             ]
-    return pd.DataFrame(rows, columns=DIFFERENCE_ROWS.names)
+    frame = pd.DataFrame(rows, columns=[name for name in DIFFERENCE_ROWS.names if name != "p_holm"])
+    corrected = frame.groupby(["split", "slice", "metric"], sort=False)["p_value"].transform(holm)
+    frame.insert(frame.columns.get_loc("p_value") + 1, "p_holm", corrected.astype(np.float64))
+    return frame
+
+
+def holm(p_values: pd.Series) -> pd.Series:
+    """p values corrected for their number: the i-th smallest of m (from 0) times m - i, at most 1, never less than one
+    before it (Holm: "A simple sequentially rejective multiple test procedure", 1979).
+
+    Args:
+        p_values: float64 [m]; the result has the same index.
+    """
+    ordered = p_values.sort_values()
+    factors = np.arange(len(ordered), 0, -1)
+    corrected: pd.Series = (ordered * factors).clip(upper=1.0).cummax().reindex(p_values.index)
+    return corrected
 
 
 def markdown_table(

@@ -14,6 +14,7 @@ from skb_pipeline.evaluation.tables import (
     METRIC_ROWS,
     CoverageError,
     difference_table,
+    holm,
     markdown_table,
     metric_table,
     text_table,
@@ -105,6 +106,26 @@ def test_no_pairs_give_an_empty_table(per_system: dict[str, pd.DataFrame], queri
     assert (len(rows), rows.columns.tolist()) == (0, DIFFERENCE_ROWS.names)
 
 
+def test_holm_by_hand() -> None:
+    given = pd.Series([0.04, 0.01, 0.03, 0.5], index=[7, 3, 5, 1])
+    # Sorted .01 .03 .04 .5, times 4 3 2 1: .04 .09 .08 .5, none below the one before it.
+    assert holm(given).round(12).to_dict() == {7: 0.09, 3: 0.04, 5: 0.09, 1: 0.5}
+    assert holm(pd.Series([0.9, 0.8])).tolist() == [1.0, 1.0]
+    assert holm(pd.Series([0.2])).tolist() == [0.2]
+
+
+def test_p_values_are_corrected_within_split_slice_and_metric(
+    per_system: dict[str, pd.DataFrame], queries: pd.DataFrame
+) -> None:
+    names = list(per_system)
+    pairs = [(names[0], names[1]), (names[1], names[0])]
+    rows = difference_table(per_system, queries, baseline_pairs=pairs, **SETTINGS)
+    # The same comparison from both sides: two equal p values, each doubled.
+    assert np.allclose(rows["p_holm"], (2 * rows["p_value"]).clip(upper=1))
+    alone = difference_table(per_system, queries, baseline_pairs=pairs[:1], **SETTINGS)
+    assert (alone["p_holm"] == alone["p_value"]).all()
+
+
 def test_systems_must_cover_the_same_queries(per_system: dict[str, pd.DataFrame], queries: pd.DataFrame) -> None:
     short = {**per_system, "short": per_system["bm25"].iloc[1:]}
     with pytest.raises(CoverageError, match="system 'short' was not evaluated on query 'q0'"):
@@ -184,7 +205,7 @@ def test_duckdb_file(tmp_path: Path, per_system: dict[str, pd.DataFrame], querie
         described = con.execute("SELECT column_name, column_type FROM (DESCRIBE differences)").fetchall()
         assert dict(described) == {
             **dict.fromkeys(("dataset", "system", "other", "split", "slice", "metric"), "VARCHAR"),
-            **dict.fromkeys(("difference", "ci_low", "ci_high", "p_value"), "DOUBLE"),
+            **dict.fromkeys(("difference", "ci_low", "ci_high", "p_value", "p_holm"), "DOUBLE"),
             "n_queries": "BIGINT",
         }
     write_duckdb(path, metrics, full)
