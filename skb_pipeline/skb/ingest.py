@@ -2,9 +2,10 @@
 
 The result depends on the *set* of rows alone, never on their order. For nodes and for edges alike
 
-    rows in = rows stored + rows quarantined + duplicates dropped
+    rows in = rows stored + rows quarantined + duplicates dropped + rows merged
 
-holds, and the three numbers are in the :class:`LoadReport`.
+holds, and the numbers are in the :class:`LoadReport`. Rows of nodes with one key and different content are merged, see
+``skb.merging``; edges have no content, so none of them is.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from tqdm import tqdm
 from skb_pipeline.datasets.records import RAW_EDGE_SCHEMA, RawNode, SourceAdapter
 from skb_pipeline.datasets.spec import DatasetSpec, NodeTypeSpec
 from skb_pipeline.errors import UserError
+from skb_pipeline.skb.merging import MergeReport, merge_rows
 from skb_pipeline.skb.store import TABLES, build_adjacency
 from skb_pipeline.storage.artifacts import stable_hash
 from skb_pipeline.storage.duck import connect, content_hash
 from skb_pipeline.text.cleaning import clean_ids, clean_text, coerce
 from skb_pipeline.text.parsers import parse_field
 
-VERSION = "2"
+VERSION = "3"
 _NODE_BATCH = 5_000
 _MEMORY = 3 << 30
 _RAW_NODE_SCHEMA = pa.schema(
@@ -68,14 +70,15 @@ class LoadReport:
     Attributes:
         data_version: hash of nodes, aliases and edges under external ids.
         identity: hash of the key -> node_id map.
-        nodes, edges: ``rows_in``, ``stored``, ``quarantined``, ``duplicates_dropped``; edges also
-            ``reciprocal_folded`` (part of duplicates_dropped), ``reciprocal_kept`` (pairs), ``self_loops``.
+        nodes, edges: ``rows_in``, ``stored``, ``quarantined``, ``duplicates_dropped``; nodes also ``merged`` (rows
+            whose content went into another row of their key); edges also ``reciprocal_folded`` (part of duplicates_dropped), ``reciprocal_kept`` (pairs), ``self_loops``.
         nodes_by_type, edges_by_relation: stored rows.
         fill_rate: ``type.field`` -> share of nodes that have a value.
         cleaned: text changes by kind; coerced: ``type.field: kind`` -> values.
         quarantine_reasons: reason -> rows; out_of_scope: what the adapter left out by its rules.
         notes: what the adapter has to say about the source.
         nodes_without_name: nodes stored with an empty name.
+        merged_nodes: what became of keys whose rows differ (see ``skb.merging.MergeReport``).
     """
 
     data_version: str = ""
@@ -91,6 +94,7 @@ class LoadReport:
     out_of_scope: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     nodes_without_name: int = 0
+    merged_nodes: MergeReport = field(default_factory=MergeReport)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain nested dict, in field order."""
@@ -116,7 +120,7 @@ def ingest(spec: DatasetSpec, source: SourceAdapter, path: Path, *, previous: Pa
         con.execute("SET preserve_insertion_order = true")
         con.execute(f"SET memory_limit = '{_memory_limit() >> 20} MiB'")
         _stage_nodes(con, spec, source.nodes(), report)
-        _store_nodes(con, previous, report, own_ids=getattr(source, "own_ids", False))
+        _store_nodes(con, spec, previous, report, own_ids=getattr(source, "own_ids", False))
         _stage_edges(con, source.edges())
         _store_edges(con, spec, report)
         report.out_of_scope = dict(sorted(source.out_of_scope.items()))
@@ -248,30 +252,28 @@ def _safe_json(value: Any) -> str:
     return clean_text(json.dumps(value, ensure_ascii=False, sort_keys=True, default=str))
 
 
-def _store_nodes(con: duckdb.DuckDBPyConnection, previous: Path | None, report: LoadReport, *, own_ids: bool) -> None:
-    """Quarantine, deduplicate, give ids. A key with differing rows is quarantined whole: none is guessed right."""
+def _store_nodes(
+    con: duckdb.DuckDBPyConnection, spec: DatasetSpec, previous: Path | None, report: LoadReport, *, own_ids: bool
+) -> None:
+    """Quarantine, deduplicate, merge, give ids."""
     con.execute("""
-        CREATE TEMP TABLE node_keys AS
+        CREATE TABLE staging.node_keys AS
         SELECT node_type, external_id, count(DISTINCT content_hash) AS variants, min(rowid) AS first_copy
         FROM staging.raw_nodes WHERE reason IS NULL GROUP BY ALL
     """)
     con.execute("""
         INSERT INTO quarantine
         SELECT source, "row", reason, raw FROM staging.raw_nodes WHERE reason IS NOT NULL
-        UNION ALL
-        SELECT r.source, r."row", 'rows of one id differ',
-               json_object('node_type', r.node_type, 'external_id', r.external_id, 'fields', r.fields::JSON)
-        FROM staging.raw_nodes r JOIN node_keys k USING (node_type, external_id)
-        WHERE r.reason IS NULL AND k.variants > 1
     """)
+    report.merged_nodes = merge_rows(con, spec)
     _give_ids(con, previous, own_ids)
     con.execute("""
         CREATE TEMP TABLE kept_rows AS
         SELECT k.first_copy, i.node_id, c.canonical
-        FROM node_keys k
+        FROM staging.node_keys k
         JOIN canonical_keys c USING (node_type, external_id)
         JOIN node_ids i USING (node_type, external_id)
-        WHERE k.variants = 1 ORDER BY i.node_id
+        ORDER BY i.node_id
     """)
     # Texts are sorted only when they do not come in the right order anyway.
     (in_order,) = _numbers(
@@ -283,14 +285,21 @@ def _store_nodes(con: duckdb.DuckDBPyConnection, previous: Path | None, report: 
     )
     con.execute(f"""
         INSERT INTO nodes
-        SELECT k.node_id, r.external_id, r.node_type, r.name, r.fields::JSON, r.content_hash, k.canonical
+        SELECT k.node_id, r.external_id, r.node_type, coalesce(m.name, r.name), coalesce(m.fields, r.fields)::JSON,
+               coalesce(m.content_hash, r.content_hash), k.canonical
         FROM staging.raw_nodes r JOIN kept_rows k ON k.first_copy = r.rowid
+        LEFT JOIN staging.merged_nodes m ON m.first_copy = r.rowid
         {"" if in_order else "ORDER BY k.node_id"}
     """)
     con.execute("""
         INSERT INTO aliases
-        SELECT DISTINCT n.node_id, unnest(r.aliases) AS alias
-        FROM staging.raw_nodes r JOIN nodes n USING (node_type, external_id) WHERE r.reason IS NULL
+        SELECT DISTINCT n.node_id, a.alias
+        FROM (
+            SELECT node_type, external_id, unnest(aliases) AS alias FROM staging.raw_nodes WHERE reason IS NULL
+            UNION ALL
+            SELECT node_type, external_id, unnest(other_names) FROM staging.merged_nodes
+        ) a JOIN nodes n USING (node_type, external_id)
+        WHERE a.alias <> n.name
         ORDER BY ALL
     """)
     rows_in, quarantined, stored = _numbers(
@@ -303,7 +312,8 @@ def _store_nodes(con: duckdb.DuckDBPyConnection, previous: Path | None, report: 
         "rows_in": rows_in,
         "stored": stored,
         "quarantined": quarantined,
-        "duplicates_dropped": rows_in - quarantined - stored,
+        "duplicates_dropped": rows_in - quarantined - stored - report.merged_nodes.rows,
+        "merged": report.merged_nodes.rows,
     }
     (report.nodes_without_name,) = _numbers(con, "SELECT count(*) FROM nodes WHERE name = ''")
 
@@ -315,7 +325,7 @@ def _give_ids(con: duckdb.DuckDBPyConnection, previous: Path | None, own_ids: bo
     """
     con.execute("""
         CREATE TEMP TABLE canonical_keys AS
-        WITH keys AS (SELECT node_type, external_id FROM node_keys WHERE variants = 1),
+        WITH keys AS (SELECT node_type, external_id FROM staging.node_keys),
              kind AS (
                  SELECT coalesce(bool_and(regexp_full_match(external_id, '-?[0-9]{1,37}')), false) AS numeric FROM keys
              )
