@@ -71,7 +71,8 @@ class LoadReport:
         data_version: hash of nodes, aliases and edges under external ids.
         identity: hash of the key -> node_id map.
         nodes, edges: ``rows_in``, ``stored``, ``quarantined``, ``duplicates_dropped``; nodes also ``merged`` (rows
-            whose content went into another row of their key); edges also ``reciprocal_folded`` (part of duplicates_dropped), ``reciprocal_kept`` (pairs), ``self_loops``.
+            whose content went into another row of their key); edges also ``reciprocal_folded`` (part of
+            duplicates_dropped), ``reciprocal_kept`` (pairs), ``self_loops``.
         nodes_by_type, edges_by_relation: stored rows.
         fill_rate: ``type.field`` -> share of nodes that have a value.
         cleaned: text changes by kind; coerced: ``type.field: kind`` -> values.

@@ -2,9 +2,11 @@
 
 The rule does not look at the order of rows or files:
 
-* The rows of a key are ordered: those with most fields first, rows of equally many by their cleaned content as JSON text.
+* The rows of a key are ordered: those with most fields first, rows of equally many by their cleaned content as JSON
+  text.
 * A field has the value of the first row that has one. What is parsed out of a field comes from the same row.
-* A field declared ``texts`` that is not parsed has the items of all rows in that order, each once: nothing of it is lost.
+* A field declared ``texts`` that is not parsed has the items of all rows in that order: nothing of it is lost, and an
+  item that is there already is not added again.
 * The names of the other rows become aliases.
 
 A field with different values in the rows is a *conflict*; conflicts are counted by field, with examples.
@@ -67,8 +69,8 @@ class MergeReport:
 def merge_rows(con: duckdb.DuckDBPyConnection, spec: DatasetSpec) -> MergeReport:
     """Fill ``staging.merged_nodes`` with one row for each key of ``staging.node_keys`` that has several variants.
 
-    DuckDB finds and orders the rows; only those that differ come to Python, in batches, as values must be written letter
-    by letter as the cleaning step writes them.
+    DuckDB finds and orders the rows; only those that differ come to Python, in batches, as values must be written
+    letter by letter as the cleaning step writes them.
     """
     report = MergeReport()
     conflicts: Counter[str] = Counter()

@@ -15,11 +15,13 @@ import pyarrow.compute as pc
 
 from skb_pipeline.datasets.records import RAW_EDGE_SCHEMA, RawNode, RawQuery, SourceError
 from skb_pipeline.datasets.sources.tables.arguments import SPLITS, EdgeTable, NodeTable, QueryTable, TablesArgs
+from skb_pipeline.datasets.sources.tables.files import is_empty, match_files
 from skb_pipeline.datasets.sources.tables.qrels import read_qrels
-from skb_pipeline.datasets.sources.tables.reading import column_names, list_of_texts, read_columns, read_rows
+from skb_pipeline.datasets.sources.tables.reading import Row, column_names, list_of_texts, read_columns, read_rows
 from skb_pipeline.text.cleaning import clean_ids, clean_text
 
-VERSION = "1"
+VERSION = "2"
+_NAMED = 3
 
 
 class TablesSource:
@@ -34,14 +36,14 @@ class TablesSource:
         self.out_of_scope: Counter[str] = Counter()
 
     def files(self) -> list[Path]:
-        """All matched files.
+        """All matched files, empty ones too: they may be filled.
 
         Raises:
             FileNotFoundError: an environment variable is not set, or a pattern matches nothing.
         """
         tables: list[NodeTable | EdgeTable | QueryTable] = [*self.args.nodes, *self.args.edges, *self.args.queries]
         patterns = [table.files for table in tables] + [t.qrels for t in self.args.queries if t.qrels is not None]
-        return sorted({path for pattern in patterns for path in self._match(pattern)})
+        return sorted({path for pattern in patterns for path in match_files(self._folder(), pattern)[0]})
 
     def nodes(self) -> Iterator[RawNode]:
         """Every node row. Fields without a value are left out."""
@@ -49,7 +51,7 @@ class TablesSource:
             columns = [table.id, *([table.type] if table.type else []), *table.fields.values()]
             for path in self._match(table.files):
                 source = self._shown(path)
-                for row in read_rows(path, columns, [table.id], table.layout):
+                for row in self._rows(path, columns, table):
                     if row.fault:
                         yield RawNode(source, row.number, None, None, row.values, row.fault)
                         continue
@@ -157,7 +159,7 @@ class TablesSource:
         columns = [table.id, table.query]
         columns += [c for c, wanted in ((table.split, has_split), (table.answers, judged is None)) if wanted]
         columns += [table.template] if table.template is not None else []
-        for row in read_rows(path, columns, [table.id], table.layout):
+        for row in self._rows(path, columns, table):
             where = f"{source}:{row.number}"
             if row.fault:
                 raise SourceError(f"{where}: {row.fault}: {row.values['text'][:80]!r}")
@@ -178,6 +180,12 @@ class TablesSource:
             template = None if table.template is None else _template(table, row.values[table.template])
             yield RawQuery(source, row.number, query_id, query, split, answers, template)
 
+    def _rows(self, path: Path, columns: list[str], table: NodeTable | QueryTable) -> Iterator[Row]:
+        lost: Counter[str] = Counter()
+        yield from read_rows(path, columns, [table.id], table.layout, lost=lost)
+        for what, n in lost.items():
+            self.out_of_scope[f"{self._shown(path)}: {what}"] = n
+
     def _folder(self) -> Path:
         folder = os.path.expandvars(self.args.folder)
         if "$" in folder:
@@ -185,10 +193,21 @@ class TablesSource:
         return Path(folder).expanduser()
 
     def _match(self, pattern: str) -> list[Path]:
-        paths = sorted(p for p in self._folder().glob(pattern) if p.is_file())
-        if not paths:
-            raise FileNotFoundError(f"source.args: no file matches {pattern!r} in {self._folder()}")
-        return paths
+        """Files of a glob that have data; those that have none or are left out are counted.
+
+        Raises:
+            FileNotFoundError: there is none with data.
+        """
+        paths, left_out = match_files(self._folder(), pattern)
+        empty = [path for path in paths if is_empty(path)]
+        for what, others in (("empty files", empty), ("hidden files", left_out)):
+            if others:
+                shown = ", ".join(self._shown(path) for path in others[:_NAMED]) + ", …" * (len(others) > _NAMED)
+                self.out_of_scope[f"{pattern}: {what} ({shown})"] = len(others)
+        if len(empty) == len(paths):
+            names = ", ".join(self._shown(path) for path in empty[:_NAMED])
+            raise FileNotFoundError(f"source.args: all {len(empty)} files that match {pattern!r} are empty: {names}")
+        return [path for path in paths if path not in empty]
 
     def _shown(self, path: Path) -> str:
         return path.relative_to(self._folder()).as_posix()

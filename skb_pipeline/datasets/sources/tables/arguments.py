@@ -25,6 +25,8 @@ class _Files(_Args):
         delimiter, encoding: of CSV files; default: a comma (a tab in ``.tsv``), UTF-8.
         header: False for CSV files without a line of names; their columns are called "1", "2" and so on.
         quotes: False where a ``"`` in a CSV file is an ordinary character.
+        escape: character in a CSV file that makes the next one an ordinary one, such as a backslash; without it quotes
+            in a quoted cell are doubled, and a row with text behind a closing quote is faulty.
     """
 
     files: str = Field(min_length=1)
@@ -32,6 +34,20 @@ class _Files(_Args):
     encoding: str = "utf-8"
     header: bool = True
     quotes: bool = True
+    escape: str | None = Field(default=None, min_length=1, max_length=1)
+
+    @field_validator("delimiter", "escape")
+    @classmethod
+    def _ascii(cls, value: str | None) -> str | None:
+        if value is not None and (not value.isascii() or value in '"\r\n'):
+            raise ValueError(f"{value!r} is no ASCII character other than a quote and line ends")
+        return value
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        if self.escape is not None and self.escape == self.delimiter:
+            raise ValueError("delimiter and escape must differ")
+        return self
 
     @field_validator("encoding")
     @classmethod
@@ -44,7 +60,7 @@ class _Files(_Args):
     @property
     def layout(self) -> Layout:
         """How its CSV files are written."""
-        return Layout(self.delimiter, self.encoding, self.header, self.quotes)
+        return Layout(self.delimiter, self.encoding, self.header, self.quotes, self.escape)
 
 
 class NodeTable(_Files):

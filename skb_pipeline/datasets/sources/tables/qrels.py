@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from skb_pipeline.datasets.records import SourceError
-from skb_pipeline.datasets.sources.tables.reading import text_file
+from skb_pipeline.datasets.sources.tables.files import open_text
 from skb_pipeline.text.cleaning import clean_text
 
 
@@ -35,7 +35,7 @@ def read_qrels(paths: Iterable[Path]) -> dict[str, list[str]]:
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     try:
-        with text_file(path, "utf-8") as file:
+        with open_text(path, "utf-8") as file:
             for number, line in enumerate(file, start=1):
                 cells = line.rstrip("\r\n").split("\t") if "\t" in line else line.split()
                 if any(cells):

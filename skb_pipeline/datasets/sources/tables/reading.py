@@ -1,7 +1,8 @@
 """Files into rows (nodes, questions) or columns (edges); nothing is guessed.
 
 Ids arrive as text: text keeps its letters, integers give their digits. Anything else is refused, as ``7`` and ``7.0``
-would be two nodes. In a CSV file every cell is text and only an empty one is missing. Files are read in batches.
+would be two nodes. In a CSV file every cell is text and only an empty one is missing. Values of Parquet and JSONL come
+in one form, see ``values``. Files are read in batches.
 
 Rows are numbered from 1; a CSV file's line of names is not counted, in a JSONL file the number is that of the line.
 """
@@ -9,14 +10,14 @@ Rows are numbered from 1; a CSV file's line of names is not counted, in a JSONL 
 from __future__ import annotations
 
 import csv
-import gzip
-import io
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,11 +26,24 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 
 from skb_pipeline.datasets.records import SourceError
+from skb_pipeline.datasets.sources.tables.files import open_binary, open_text, utf8_blocks
+from skb_pipeline.datasets.sources.tables.values import (
+    UnreadableError,
+    id_texts,
+    is_id,
+    is_list_of_ids,
+    plain_json,
+    plain_values,
+)
 from skb_pipeline.text.cleaning import clean_text
+
+if TYPE_CHECKING:
+    from skb_pipeline.datasets.sources.tables.csv_kernels import Scan
 
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")
 NOT_JSON = "line is not a JSON object"
 RAGGED = "row has another number of cells than the file has columns"
+STRAY = 'row has text behind a closing quote (where a backslash stands before quotes in cells, say escape: "\\\\")'
 BAD_ID = "id is neither text nor an integer"
 _ROW_BATCH = 4_096
 _COLUMN_BATCH = 200_000
@@ -39,12 +53,13 @@ _SHOWN = 500
 
 
 class Layout(NamedTuple):
-    """How CSV files are written; ``delimiter`` None means by suffix."""
+    """How CSV files are written; ``delimiter`` None means by suffix, ``escape`` None that quotes are doubled only."""
 
     delimiter: str | None = None
     encoding: str = "utf-8"
     header: bool = True
     quotes: bool = True
+    escape: str | None = None
 
 
 PLAIN = Layout()
@@ -60,14 +75,25 @@ class Row(NamedTuple):
 
 @dataclass
 class _Faults:
-    """Rows a CSV reader left out, by number."""
+    """Rows of a CSV file that are left out.
 
-    rows: dict[int, str] = field(default_factory=dict)
+    Attributes:
+        ragged: row number -> text, as the reader of rows tells them.
+        stray: int64 [n, 4]: (row number, line, first byte, byte behind) of rows with text behind a closing quote.
+    """
 
-    def skip(self, row: Any) -> str:
-        """Handler for ``pyarrow.csv``; its row numbers count the line of names."""
-        self.rows[row.number] = str(row.text)[:_SHOWN]
-        return "skip"
+    ragged: dict[int, str] = field(default_factory=dict)
+    stray: np.ndarray = field(default_factory=lambda: np.empty((0, 4), dtype=np.int64))
+
+    def rows(self, path: Path, layout: Layout) -> Iterator[Row]:
+        """All of them, each with its fault."""
+        apart = set(self.stray[:, 0].tolist())
+        for number, text in self.ragged.items():
+            if number not in apart:
+                yield Row(number, {"text": text}, RAGGED)
+        texts = _texts_between(path, layout, [(start, end) for _, _, start, end in self.stray.tolist()])
+        for (number, line, _, _), text in zip(self.stray.tolist(), texts, strict=True):
+            yield Row(number, {"text": text, "line": line}, STRAY)
 
 
 def suffix(path: Path) -> str:
@@ -94,25 +120,41 @@ def column_names(path: Path, layout: Layout = PLAIN, *, sample: int = 1_000) -> 
     return list(dict.fromkeys(key for row in rows if row.fault is None for key in row.values))
 
 
-def read_rows(path: Path, columns: Sequence[str], ids: Sequence[str], layout: Layout = PLAIN) -> Iterator[Row]:
+def read_rows(
+    path: Path,
+    columns: Sequence[str],
+    ids: Sequence[str],
+    layout: Layout = PLAIN,
+    *,
+    lost: Counter[str] | None = None,
+    tolerant: bool = False,
+) -> Iterator[Row]:
     """Every row with the named columns, those in ``ids`` as text; a missing or empty cell is None.
 
-    Rows that cannot be read come with a fault. Values may be nested; dates are ISO text.
+    Rows that cannot be read come with a fault. Values may be nested; their form is that of ``values``.
+
+    Args:
+        lost: gets, as ``column: kind``, how many values lost something on the way.
+        tolerant: a Parquet value without a form in JSON is counted in ``lost`` and None; otherwise it is an error.
 
     Raises:
-        SourceError: the file as a whole cannot be read, or lacks a column (a JSONL file has no fixed columns: a key
-            that is absent is an empty cell).
+        SourceError: the file as a whole or a Parquet value cannot be read, or the file lacks a column (a JSONL file has
+            no fixed columns: a key that is absent is an empty cell).
     """
+    lost = Counter() if lost is None else lost
     if suffix(path) in (".jsonl", ".ndjson"):
         for row in _json_rows(path):
             yield row if row.fault else _with_text_ids(row, columns, ids)
         return
+    wanted = _present(path, columns, layout)
+    if suffix(path) == ".parquet":
+        yield from _parquet_rows(path, wanted, ids, lost, tolerant)
+        return
     faults = _Faults()
-    for numbers, batch in _batches(path, columns, ids, layout, faults, _ROW_BATCH):
+    for numbers, batch in _csv_batches(path, wanted, layout, faults, _ROW_BATCH):
         for number, values in zip(numbers, batch.to_pylist(), strict=True):
             yield Row(int(number), values)
-    for number, text in faults.rows.items():
-        yield Row(number, {"text": text}, RAGGED)
+    yield from faults.rows(path, layout)
 
 
 def read_columns(
@@ -126,122 +168,231 @@ def read_columns(
     if suffix(path) in (".jsonl", ".ndjson"):
         yield from _json_columns(path, columns, lists)
         return
+    wanted = _present(path, columns, layout)
+    if suffix(path) == ".parquet":
+        for first, batch in _parquet_batches(path, wanted, _COLUMN_BATCH):
+            arrays = {name: _ids(path, first, batch, name, may_be_list=name in lists) for name in wanted}
+            yield pa.array(np.arange(first, first + batch.num_rows), pa.int64()), arrays
+        return
     faults = _Faults()
-    for numbers, batch in _batches(path, columns, columns, layout, faults, _COLUMN_BATCH, lists):
-        _refuse(path, faults)
-        yield pa.array(numbers, pa.int64()), {name: batch.column(name) for name in columns}
-    _refuse(path, faults)
+    for numbers, batch in _csv_batches(path, wanted, layout, faults, _COLUMN_BATCH):
+        _refuse(path, layout, faults)
+        yield pa.array(numbers, pa.int64()), {name: batch.column(name) for name in wanted}
+    _refuse(path, layout, faults)
 
 
-def _refuse(path: Path, faults: _Faults) -> None:
-    for row, text in faults.rows.items():
-        raise SourceError(f"{path.name}:{row}: {RAGGED}: {text[:80]!r}")
+def _refuse(path: Path, layout: Layout, faults: _Faults) -> None:
+    for row in faults.rows(path, layout):
+        line = f" (line {row.values['line']})" if "line" in row.values else ""
+        raise SourceError(f"{path.name}:{row.number}{line}: {row.fault}: {row.values['text'][:80]!r}")
 
 
-# ---------------------------------------------------------------------------------------------- Parquet and CSV
-
-
-def _batches(
-    path: Path, columns: Sequence[str], ids: Sequence[str], layout: Layout, faults: _Faults, size: int,
-    lists: Sequence[str] = (),
-) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:  # fmt: skip
-    """(row numbers, columns) in batches; ``ids`` are cast to text."""
+def _present(path: Path, columns: Sequence[str], layout: Layout) -> list[str]:
     wanted = list(dict.fromkeys(columns))
     missing = sorted(set(wanted) - set(names := column_names(path, layout)))
     if missing:
         raise SourceError(f"{path.name}: columns {missing} are missing; there are {names}")
-    if suffix(path) == ".parquet":
-        file = _parquet(path)
-        casts = {n: _text_type(path, file.schema_arrow.field(n), n in ids, n in lists) for n in wanted}
-        row = 0
-        for batch in file.iter_batches(batch_size=size, columns=wanted):
-            numbers = np.arange(row + 1, row + batch.num_rows + 1)
-            row += batch.num_rows
-            yield numbers, pa.RecordBatch.from_arrays([_cast(batch.column(n), casts[n]) for n in wanted], names=wanted)
-        return
-    row = 0
-    for batch in _csv_batches(path, wanted, names, layout, faults):
-        numbers = _numbers(row, batch.num_rows, faults)
-        row = int(numbers[-1]) if len(numbers) else row
-        for start in range(0, batch.num_rows, size):
-            yield numbers[start : start + size], batch.slice(start, size)
+    return wanted
 
 
-def _numbers(last: int, count: int, faults: _Faults) -> np.ndarray:
-    """The ``count`` row numbers that follow ``last``, without those of faulty rows."""
-    numbers = np.arange(last + 1, last + 1 + count + len(faults.rows))
-    return numbers[~np.isin(numbers, list(faults.rows))][:count] if faults.rows else numbers
+# ------------------------------------------------------------------------------------------------------ Parquet
 
 
 def _parquet(path: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, OSError) as error:
         raise SourceError(f"{path.name}: is no Parquet file: {error}") from error
 
 
-def _text_type(path: Path, column: pa.Field, is_id: bool, may_be_list: bool) -> pa.DataType | None:
-    """What a Parquet column is cast to; None leaves it as it is."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if is_id:
-        if may_be_list and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-            _text_type(path, kind.value_field.with_name(column.name), True, False)
-            return pa.list_(pa.string())
-        if not (pa.types.is_integer(kind) or _is_text(kind) or pa.types.is_null(kind)):
-            raise SourceError(f"{path.name}: {column.name}: ids must be text or integers, this column is {kind}")
-        return pa.string()
-    if _is_text(kind) or pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
-        return pa.string()
+def _parquet_batches(path: Path, columns: list[str], size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """(number of the first row, columns) in batches."""
+    first = 1
+    batches = _parquet(path).iter_batches(batch_size=size, columns=columns)
+    while True:
+        try:
+            batch = next(batches, None)
+        except (pa.ArrowException, OSError) as error:
+            raise SourceError(f"{path.name}: cannot be read behind row {first - 1}: {error}") from error
+        if batch is None:
+            return
+        yield first, batch
+        first += batch.num_rows
+
+
+def _parquet_rows(
+    path: Path, columns: list[str], ids: Sequence[str], lost: Counter[str], tolerant: bool
+) -> Iterator[Row]:
+    for first, batch in _parquet_batches(path, columns, _ROW_BATCH):
+        values = [
+            _ids(path, first, batch, name, may_be_list=False).to_pylist()
+            if name in ids
+            else _values(path, first, batch.column(name), name, lost, tolerant)
+            for name in columns
+        ]
+        for number, row in enumerate(zip(*values, strict=True), start=first):
+            yield Row(number, dict(zip(columns, row, strict=True)))
+
+
+def _values(path: Path, first: int, column: pa.Array, name: str, lost: Counter[str], tolerant: bool) -> list[Any]:
+    counts: Counter[str] = Counter()
+    try:
+        values = plain_values(column, counts)
+    except UnreadableError as error:
+        if not tolerant:
+            row, reason = _unreadable_row(column, first) or (first, error)
+            raise SourceError(f"{path.name}:{row}: {name}: {reason}") from error
+        values = []
+        for i in range(len(column)):
+            try:
+                values += plain_values(column.slice(i, 1), counts)
+            except UnreadableError as unfit:
+                values.append(None)
+                counts[str(unfit)] += 1
+    for kind, n in counts.items():
+        if n:
+            lost[f"{name}: {kind}"] += n
+    return values
+
+
+def _unreadable_row(column: pa.Array, first: int) -> tuple[int, UnreadableError] | None:
+    for i in range(len(column)):
+        try:
+            plain_values(column.slice(i, 1), Counter())
+        except UnreadableError as error:
+            return first + i, error
     return None
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+def _ids(path: Path, first: int, batch: pa.RecordBatch, name: str, *, may_be_list: bool) -> pa.Array:
+    column = batch.column(name)
+    kind = column.type
+    if not (is_id(kind) or (may_be_list and is_list_of_ids(kind))):
+        raise SourceError(f"{path.name}: {name}: ids must be text or integers, this column is {kind}")
+    try:
+        return id_texts(column)
+    except UnreadableError as error:
+        row = next((first + i for i in range(len(column)) if not _is_readable_id(column.slice(i, 1))), first)
+        raise SourceError(f"{path.name}:{row}: {name}: {error}") from error
 
 
-def _cast(column: pa.Array, kind: pa.DataType | None) -> pa.Array:
-    return column if kind is None or column.type == kind else column.cast(kind)
+def _is_readable_id(value: pa.Array) -> bool:
+    try:
+        id_texts(value)
+    except UnreadableError:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------------------------------------------------- CSV
+
+
+def guess_escape(path: Path, layout: Layout = PLAIN) -> str | None:
+    """A backslash, when a CSV file has text behind closing quotes or an open quote at its end and would have neither
+    if a backslash made the next character an ordinary one. None for files of other kinds.
+    """
+    if suffix(path) not in (".csv", ".tsv") or not layout.quotes:
+        return None
+    plain = _scan(path, layout)
+    if plain is None or (plain.unclosed is None and not len(plain.stray)):
+        return None
+    escaped = _scan(path, layout._replace(escape="\\"))
+    return "\\" if escaped is not None and escaped.unclosed is None and not len(escaped.stray) else None
+
+
+def _scan(path: Path, layout: Layout) -> Scan | None:
+    """Where quotes of a CSV file are faulty; None when there are none. The file is read to its end in either case."""
+    if not layout.quotes:
+        return None
+    if not any(b'"' in block for block in utf8_blocks(path, layout.encoding)):
+        return None
+    from skb_pipeline.datasets.sources.tables.csv_kernels import scan
+
+    return scan(utf8_blocks(path, layout.encoding), _delimiter(path, layout), layout.escape)
 
 
 def _csv_batches(
-    path: Path, columns: list[str], names: list[str], layout: Layout, faults: _Faults
-) -> Iterator[pa.RecordBatch]:
+    path: Path, columns: list[str], layout: Layout, faults: _Faults, size: int
+) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
+    """(row numbers, columns) in batches; ``faults`` has all faulty rows before the last of a batch."""
+    names = _csv_names(path, layout)
     if not names:
         return
-    _check_quotes(path, layout)
-    first = 1 if layout.header else 0
-    shifted = _Faults()
+    header = 1 if layout.header else 0
+    scan = _scan(path, layout)
+    if scan is not None:
+        if scan.unclosed is not None:
+            raise SourceError(f"{path.name}: the quote opened in the row at line {scan.unclosed} is never closed")
+        faults.stray = scan.stray + np.array([1 - header, 0, 0, 0])
+    stray = faults.stray[:, 0]
+    row = 0
+    for batch in _arrow_batches(path, columns, names, layout, faults, header):
+        numbers = _numbers(row, batch.num_rows, faults)
+        row = int(numbers[-1]) if len(numbers) else row
+        if len(stray):
+            kept = ~np.isin(numbers, stray)
+            numbers, batch = numbers[kept], batch.filter(pa.array(kept))
+        for start in range(0, batch.num_rows, size):
+            yield numbers[start : start + size], batch.slice(start, size)
+    if scan is not None and max([row, *faults.ragged]) != scan.rows - header:
+        raise SourceError(f"{path.name}: its rows cannot be told apart: {scan.rows - header} by quotes, {row} as read")
+
+
+def _numbers(last: int, count: int, faults: _Faults) -> np.ndarray:
+    """The ``count`` row numbers that follow ``last``, without those of ragged rows."""
+    numbers = np.arange(last + 1, last + 1 + count + len(faults.ragged))
+    return numbers[~np.isin(numbers, list(faults.ragged))][:count] if faults.ragged else numbers
+
+
+def _arrow_batches(
+    path: Path, columns: list[str], names: list[str], layout: Layout, faults: _Faults, header: int
+) -> Iterator[pa.RecordBatch]:
+    def skip(row: Any) -> str:
+        faults.ragged[row.number - header] = str(row.text)[:_SHOWN]
+        return "skip"
+
     try:
-        reader = pcsv.open_csv(
-            path,
-            read_options=pcsv.ReadOptions(
-                block_size=_CSV_BLOCK, use_threads=False, encoding=layout.encoding,
-                column_names=None if layout.header else names,
-            ),
-            parse_options=pcsv.ParseOptions(
-                delimiter=_delimiter(path, layout), quote_char='"' if layout.quotes else False,
-                newlines_in_values=layout.quotes, invalid_row_handler=shifted.skip,
-            ),
-            convert_options=pcsv.ConvertOptions(
-                include_columns=columns, column_types=dict.fromkeys(columns, pa.string()), null_values=[""],
-                strings_can_be_null=True, quoted_strings_can_be_null=True,
-            ),
-        )  # fmt: skip
-        while True:
-            try:
-                batch = reader.read_next_batch()
-            except StopIteration:
-                break
-            finally:
-                faults.rows |= {number - first: text for number, text in shifted.rows.items()}
-            yield batch
-    except pa.ArrowInvalid as error:
+        with open_binary(path) as file:
+            reader = pcsv.open_csv(
+                file,
+                read_options=pcsv.ReadOptions(
+                    block_size=_CSV_BLOCK, use_threads=False, encoding=layout.encoding,
+                    column_names=None if layout.header else names,
+                ),
+                parse_options=pcsv.ParseOptions(
+                    delimiter=_delimiter(path, layout), quote_char='"' if layout.quotes else False,
+                    escape_char=layout.escape or False, newlines_in_values=layout.quotes, invalid_row_handler=skip,
+                ),
+                convert_options=pcsv.ConvertOptions(
+                    include_columns=columns, column_types=dict.fromkeys(columns, pa.string()), null_values=[""],
+                    strings_can_be_null=True, quoted_strings_can_be_null=True,
+                ),
+            )  # fmt: skip
+            yield from reader
+    except (pa.ArrowException, OSError) as error:
         raise SourceError(f"{path.name}: cannot be read: {error}") from error
+
+
+def _texts_between(path: Path, layout: Layout, places: list[tuple[int, int]]) -> Iterator[str]:
+    """What stands between two bytes of a CSV file (first, one behind), shortened; places come in order."""
+    left, at = b"", 0
+    waiting = iter(places)
+    place = next(waiting, None)
+    if place is None:
+        return
+    for block in utf8_blocks(path, layout.encoding):
+        left, at = left + block, at - len(left)
+        while place is not None and (end := min(place[1], place[0] + _SHOWN)) <= at + len(left):
+            yield left[place[0] - at : end - at].decode("utf-8", "replace")
+            place = next(waiting, None)
+        if place is None:
+            return
+        left, at = left[max(place[0] - at, 0) :], at + len(left)
 
 
 def _csv_names(path: Path, layout: Layout) -> list[str]:
     # Bytes that are no text are told by the reader of the whole file.
-    with text_file(path, layout.encoding, errors="replace") as file:
+    with open_text(path, layout.encoding, errors="replace") as file, _large_cells():
         try:
             first: list[str] = next((row for row in _csv_reader(path, file, layout) if row), [])
         except csv.Error as error:
@@ -253,50 +404,27 @@ def _csv_names(path: Path, layout: Layout) -> list[str]:
     return names
 
 
-def _check_quotes(path: Path, layout: Layout) -> None:
-    """A quote that is never closed would swallow the rest of the file, without an error.
-
-    An even number of quotes cannot end inside one, so that most files are only counted through.
-    """
-    if not layout.quotes:
-        return
-    with _binary_file(path) as file:
-        odd = sum(block.count(b'"') for block in iter(lambda: file.read(1 << 20), b"")) % 2
-    if not odd:
-        return
-    line, limit = 1, csv.field_size_limit(1 << 31)
+@contextmanager
+def _large_cells() -> Iterator[None]:
+    limit = csv.field_size_limit(1 << 31)
     try:
-        with text_file(path, layout.encoding) as text:
-            reader = _csv_reader(path, text, layout)
-            for _ in reader:
-                line = reader.line_num + 1
-    except csv.Error as error:
-        if "unexpected end of data" in str(error):
-            raise SourceError(f"{path.name}: the quote opened in the row at line {line} is never closed") from error
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{path.name}: cannot be read: {error}") from error
+        yield
     finally:
         csv.field_size_limit(limit)
 
 
 def _csv_reader(path: Path, file: IO[str], layout: Layout) -> Any:
-    delimiter = _delimiter(path, layout)
-    if not layout.quotes:
-        return csv.reader(file, delimiter=delimiter, strict=True, quoting=csv.QUOTE_NONE)
-    return csv.reader(file, delimiter=delimiter, strict=True)
+    return csv.reader(
+        file,
+        delimiter=_delimiter(path, layout),
+        strict=True,
+        quoting=csv.QUOTE_MINIMAL if layout.quotes else csv.QUOTE_NONE,
+        escapechar=layout.escape,
+    )
 
 
 def _delimiter(path: Path, layout: Layout) -> str:
     return layout.delimiter or ("\t" if suffix(path) == ".tsv" else ",")
-
-
-def _binary_file(path: Path) -> IO[bytes]:
-    return gzip.open(path, "rb") if path.name.lower().endswith(".gz") else path.open("rb")  # type: ignore[return-value]
-
-
-def text_file(path: Path, encoding: str, errors: str = "strict") -> IO[str]:
-    """A text file, perhaps compressed, with its newlines as they are; a byte order mark is skipped."""
-    return io.TextIOWrapper(_binary_file(path), "utf-8-sig" if encoding == "utf-8" else encoding, errors, newline="")
 
 
 # -------------------------------------------------------------------------------------------------------- JSONL
@@ -304,7 +432,7 @@ def text_file(path: Path, encoding: str, errors: str = "strict") -> IO[str]:
 
 def _json_rows(path: Path) -> Iterator[Row]:
     """Every line that is not blank. Broken surrogate pairs and huge integers survive as they are."""
-    with _binary_file(path) as file:
+    with open_binary(path) as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
@@ -320,7 +448,7 @@ def _json_rows(path: Path) -> Iterator[Row]:
 
 
 def _with_text_ids(row: Row, columns: Sequence[str], ids: Sequence[str]) -> Row:
-    values = {name: row.values.get(name) for name in columns}
+    values = {name: plain_json(row.values.get(name)) for name in columns}
     for name in ids:
         if not _is_id(values[name]):
             return Row(row.number, {"text": json.dumps(row.values)[:_SHOWN]}, BAD_ID)
