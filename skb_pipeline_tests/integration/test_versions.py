@@ -30,7 +30,11 @@ def search(system: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("module", "asset", "system"), [(csr, "graph/csr", "graph"), (tokens, "index/bm25", "bm25")], ids=["csr", "tokens"]
+    ("module", "asset", "system"),
+    [
+        pytest.param(csr, "graph/csr", "graph", id="csr", marks=pytest.mark.deep),
+        pytest.param(tokens, "index/bm25", "bm25", id="tokens"),
+    ],
 )
 def test_a_run_heals_what_a_search_refuses(
     finished_home: Path, monkeypatch: pytest.MonkeyPatch, module: Any, asset: str, system: str

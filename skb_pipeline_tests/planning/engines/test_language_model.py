@@ -508,6 +508,7 @@ def test_over_http_a_second_run_asks_only_for_what_failed(tmp_path: Path) -> Non
     ]  # fmt: skip
 
 
+@pytest.mark.deep  # the prompt is long for a CPU
 def test_a_real_model_gives_a_record_whatever_it_says(tmp_path: Path, small_model: SmallModel) -> None:
     # Few tokens, as the machine may be slow; with them the reply is most likely cut.
     model = {"name": small_model.name, "max_tokens": 32, "deadline_s": 240.0}

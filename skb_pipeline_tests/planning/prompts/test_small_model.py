@@ -40,7 +40,7 @@ def narrowed(schema: Any) -> Any:
     return [narrowed(part) for part in schema] if isinstance(schema, list) else schema
 
 
-@pytest.mark.parametrize(("name", "options"), [("demo", False), ("prime", True)])
+@pytest.mark.parametrize(("name", "options"), [("demo", False), pytest.param("prime", True, marks=pytest.mark.deep)])
 def test_a_reply_has_the_form(small_model, name, options) -> None:
     """Whether the plan makes sense is another matter: for that the model is far too small."""
     form = PlanForm(GraphSchema.from_spec(get_spec(name)), negated_hops=options, retrieval_modes=options)
