@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 from collections.abc import Callable, Sequence
@@ -12,6 +13,8 @@ from typing import Any
 import click
 
 Row = dict[str, Any]
+_PLACES = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR}
+"""Faults of a file's place that a person can mend, such as one that may not be written."""
 
 
 def readable_errors(command: Callable[..., None]) -> Callable[..., None]:
@@ -20,11 +23,17 @@ def readable_errors(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
         from skb_pipeline.errors import UserError
+        from skb_pipeline.storage.paths import home_fault
 
         try:
             command(*args, **kwargs)
         except (UserError, FileNotFoundError, FileExistsError) as error:
             raise click.ClickException(str(error)) from error
+        except OSError as error:
+            fault = home_fault(error)
+            if fault is None and error.errno not in _PLACES:
+                raise
+            raise click.ClickException(str(fault or error)) from error
 
     return wrapped
 

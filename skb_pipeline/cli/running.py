@@ -96,16 +96,12 @@ def gc(name: str) -> None:
 @readable_errors
 def ui(port: int, host: str) -> None:
     """Start Dagster's UI and daemon on the same home the command line uses."""
-    import dagster as dg
-
-    from skb_pipeline.orchestration.partitions import register_datasets
-    from skb_pipeline.orchestration.running import close_killed_runs, prepare_home
+    from skb_pipeline.orchestration.running import open_instance, prepare_home
     from skb_pipeline.storage.paths import project_root
 
     prepare_home()
-    with dg.DagsterInstance.get() as instance:
-        register_datasets(instance)
-        close_killed_runs(instance)
+    with open_instance(None):
+        pass
     note(f"Dagster starts on http://{host}:{port} (about half a minute); stop it with Ctrl-C")
     root = project_root()
     # The workspace file gives the code location one name for ever, so that switched-on sensors stay on.

@@ -7,26 +7,38 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from dagster._core.storage.runs import SqliteRunStorage
 
 from skb_pipeline.errors import UserError
 from skb_pipeline.orchestration.partitions import register_datasets
 from skb_pipeline.orchestration.sensors import TABLE_FOLLOWS
-from skb_pipeline.storage.atomic import process_alive
-from skb_pipeline.storage.paths import project_root, skb_home
+from skb_pipeline.storage.atomic import file_lock, process_alive, write_bytes
+from skb_pipeline.storage.paths import HomeError, home_fault, project_root, skb_home
 from skb_pipeline.workspace import Workspace
 
 _PLANS = dg.AssetKey(["planning", "query_plans"])
 _GUIDANCE = dg.AssetKey(["planning", "guidance"])
 _METRICS = dg.AssetKey(["evaluation", "metrics"])
 _HOST, _PID = "skb/host", "skb/pid"
+_PARTITION = "dagster/partition"
+_LOCK = "opening.lock"
+_DAMAGED = ("malformed", "not a database", "no such table", "no such column", "already exists", "duplicate column")
+"""Words of SQLite on files that two processes made at once, or that are cut."""
+_UNFINISHED = [
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
 
 
 class RunFailedError(UserError, RuntimeError):
@@ -50,22 +62,73 @@ class StageOutcome:
 def prepare_home() -> Path:
     """Create the home folder with Dagster's home inside, put ``dagster.yaml`` there, set ``DAGSTER_HOME``.
 
+    Several processes may do so at once.
+
     Returns:
         Dagster's home.
+
+    Raises:
+        HomeError: the folder cannot be made or written, or its name does not do; the message names ``SKB_HOME``.
     """
     home = skb_home()
     dagster_home = home / "dagster"
-    dagster_home.mkdir(parents=True, exist_ok=True)
-    (home / "catalogue").mkdir(exist_ok=True)
     root = project_root()
-    shipped = (root or Path(__file__).parents[1]) / "dagster.yaml"
-    target = dagster_home / "dagster.yaml"
-    if not target.is_file() or target.read_bytes() != shipped.read_bytes():
-        shutil.copyfile(shipped, target)
+    shipped = ((root or Path(__file__).parents[1]) / "dagster.yaml").read_bytes()
+    try:
+        dagster_home.mkdir(parents=True, exist_ok=True)
+        (home / "catalogue").mkdir(exist_ok=True)
+        target = dagster_home / "dagster.yaml"
+        if not target.is_file() or target.read_bytes() != shipped:
+            write_bytes(target, shipped)
+        # An old home may have become read-only; SQLite would say so in words of its own.
+        os.close(os.open(dagster_home / _LOCK, os.O_RDWR | os.O_CREAT, 0o666))
+    except OSError as error:
+        raise (home_fault(error, making=True) or error) from error
     os.environ["SKB_HOME"] = str(home)
     os.environ["DAGSTER_HOME"] = str(dagster_home)
     os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
     return dagster_home
+
+
+@contextmanager
+def open_instance(datasets: Sequence[str] | None = ()) -> Iterator[dg.DagsterInstance]:
+    """Dagster's instance of the prepared home, with some datasets (None: all of the catalogue) as partitions and runs
+    of killed processes closed.
+
+    All this is done by one process at a time: on a fresh home Dagster makes its SQLite files while it opens them, and
+    two processes that do so at once leave files that none can open.
+
+    Raises:
+        LockedError: another process has been opening it for two minutes.
+        HomeError: the files were damaged so before; the message says what to remove.
+    """
+    dagster_home = Path(os.environ["DAGSTER_HOME"])
+    with file_lock(dagster_home / _LOCK, what="has been preparing the home folder"):
+        instance = _open(dagster_home)
+        try:
+            register_datasets(instance, None if datasets is None else list(datasets))
+            close_killed_runs(instance)
+        except BaseException:
+            instance.dispose()
+            raise
+    with instance:
+        yield instance
+
+
+def _open(dagster_home: Path) -> dg.DagsterInstance:
+    from alembic.util.exc import CommandError
+    from sqlalchemy.exc import DatabaseError
+
+    try:
+        return dg.DagsterInstance.get()
+    except (CommandError, DatabaseError) as error:
+        told = str(error).strip().splitlines()[0]
+        if isinstance(error, DatabaseError) and not any(sign in told for sign in _DAMAGED):
+            raise
+        raise HomeError(
+            f"Dagster's own files cannot be opened ({told}): remove {dagster_home / 'history'} and "
+            f"{dagster_home / 'schedules'} and start again; that loses the history of runs, and no artefact"
+        ) from error
 
 
 def materialise(
@@ -103,9 +166,10 @@ def materialise(
         assets = dg.AssetSelection.assets(keys[named])
         selection = list((assets if only else assets.upstream()).resolve(defs.resolve_asset_graph()))
     tags = {_HOST: _host(), _PID: str(os.getpid()), TABLE_FOLLOWS: "yes"}
-    with dg.DagsterInstance.get() if instance is None else instance as live:
-        register_datasets(live, [dataset])
-        close_killed_runs(live)
+    with open_instance([dataset]) if instance is None else instance as live:
+        if instance is not None:
+            register_datasets(live, [dataset])
+            close_killed_runs(live)
         result = job.execute_in_process(
             instance=live,
             partition_key=dataset,
@@ -146,18 +210,49 @@ def _table_of_the_others(
 
 
 def close_killed_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Mark runs of this machine as failed whose process is gone, so that they do not count as in progress for ever.
+    """Mark runs of this machine as failed whose process is gone, so that they do not count as in progress for ever,
+    whether or not they had come to start.
+
+    A run of the command line carries its process's number as a tag. One of the UI tells it in its log once its process
+    runs; that counts where Dagster's storage is SQLite, which serves one machine. What has no process yet, in the
+    queue or on its way out of it, is left to Dagster's daemon.
 
     Returns:
         Ids of the runs that were closed.
     """
     closed = []
-    running = dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED], tags={_HOST: _host()})
-    for run in instance.get_runs(running):
-        if not process_alive(int(run.tags[_PID])):
-            instance.report_run_failed(run, "The process of this run was killed; the next run takes up its work.")
-            closed.append(run.run_id)
+    for record in instance.get_run_records(dg.RunsFilter(statuses=_UNFINISHED)):
+        process = _process_of(instance, record)
+        if process is None or process_alive(process[0], at=process[1]):
+            continue
+        run, told = record.dagster_run, "The process of this run was killed; the next run takes up its work."
+        if run.status is dg.DagsterRunStatus.CANCELING:
+            instance.report_run_canceled(run, told)
+        else:
+            instance.report_run_failed(run, told)
+        closed.append(run.run_id)
     return closed
+
+
+def _process_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> tuple[int, float] | None:
+    """The process of a run on this machine, and a time (seconds since 1970) at which it was running."""
+    run = record.dagster_run
+    if _PID in run.tags:
+        mine = run.tags.get(_HOST) == _host() and run.tags[_PID].isdigit()
+        return (int(run.tags[_PID]), record.create_timestamp.timestamp()) if mine else None
+    if not isinstance(instance.run_storage, SqliteRunStorage):
+        return None
+    for event in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
+        pid = (event.dagster_event.engine_event_data.metadata if event.dagster_event else {}).get("pid")
+        if pid is not None and str(pid.value).isdigit():
+            return int(str(pid.value)), event.timestamp
+    return None
+
+
+def unfinished_runs(instance: dg.DagsterInstance, dataset: str) -> list[str]:
+    """Ids of the runs of a dataset that are in progress or wait for their turn."""
+    wanted = dg.RunsFilter(statuses=_UNFINISHED, tags={_PARTITION: dataset})
+    return [run.run_id for run in instance.get_runs(wanted)]
 
 
 def _host() -> str:

@@ -9,10 +9,17 @@ from pathlib import Path
 from skb_pipeline.errors import UserError
 
 _DATASET_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+_UNFIT = re.compile(r"[?\\\ud800-\udfff]|%[0-9A-Fa-f]{2}")
+"""What the databases in the home folder read as something else than part of a path: DuckDB cuts a path at a question
+mark and turns backslashes, Dagster's SQLite address has ``%20`` for a blank; and bytes that are no UTF-8."""
 
 
 class UnsafeNameError(UserError, ValueError):
     """A name that may not become part of a path or a partition key."""
+
+
+class HomeError(UserError, OSError):
+    """The home folder cannot be used as it stands."""
 
 
 def check_dataset_name(name: str) -> str:
@@ -49,8 +56,37 @@ def project_root() -> Path | None:
 
 
 def skb_home() -> Path:
-    """The folder that holds Dagster's home and all artefacts: ``$SKB_HOME``, else ``.skb`` in the project."""
+    """The folder that holds Dagster's home and all artefacts: ``$SKB_HOME``, else ``.skb`` in the project.
+
+    Raises:
+        HomeError: it is a file, or its path has characters that databases read as something else.
+    """
     configured = os.environ.get("SKB_HOME")
-    if configured:
-        return Path(configured).expanduser().resolve()
-    return (project_root() or Path.cwd()) / ".skb"
+    try:
+        home = Path(configured).expanduser().resolve() if configured else (project_root() or Path.cwd()) / ".skb"
+    except RuntimeError as error:
+        raise HomeError(f"the home folder (SKB_HOME) cannot be '{configured}': {error}") from error
+    unfit = _UNFIT.search(str(home))
+    if unfit:
+        raise HomeError(
+            f"the home folder (SKB_HOME) cannot be '{home}': databases do not take '{unfit.group()}' in a path; "
+            "use a folder without it"
+        )
+    if home.is_file():
+        raise HomeError(f"the home folder (SKB_HOME) cannot be '{home}': that is a file")
+    return home
+
+
+def home_fault(error: OSError, *, making: bool = False) -> HomeError | None:
+    """One sentence on a file or folder of the home that could not be made, written or read; None for other places.
+
+    Args:
+        error: as raised.
+        making: the home was being made, so that folders above it count too.
+    """
+    if isinstance(error, HomeError):
+        return error
+    place, home = str(error.filename or ""), str(skb_home())
+    if not making and place != home and not place.startswith(home + os.sep):
+        return None
+    return HomeError(f"the home folder '{home}' cannot be used: {place}: {error.strerror}; SKB_HOME names another one")

@@ -8,7 +8,6 @@ import pytest
 
 from skb_pipeline.definitions import build_defs
 from skb_pipeline.orchestration.partitions import register_datasets
-from skb_pipeline.orchestration.running import close_killed_runs
 from skb_pipeline.orchestration.schedules import nightly_catalogue
 from skb_pipeline.orchestration.sensors import catalogue_changes
 from skb_pipeline.storage.artifacts import Recipe
@@ -115,25 +114,3 @@ def test_the_schedule_looks_at_every_dataset_that_was_materialised(instance: dg.
     requests = list(nightly_catalogue(context))  # type: ignore[arg-type]
     assert [r.partition_key for r in requests] == ["demo", "mini"]
     assert requests[0].run_key == "demo-20260102T0300"
-
-
-def test_runs_of_dead_processes_are_closed(instance: dg.DagsterInstance) -> None:
-    from skb_pipeline.orchestration import running
-
-    job = build_defs().resolve_job_def("refresh_catalog")
-    runs = {
-        pid: instance.create_run_for_job(job, tags={"skb/host": running._host(), "skb/pid": str(pid)})
-        for pid in (os.getpid(), 2**22 + 1)
-    }
-    for run in runs.values():
-        instance.report_engine_event("started", run)
-        instance.handle_new_event(_started(run))
-    assert close_killed_runs(instance) == [runs[2**22 + 1].run_id]
-    assert close_killed_runs(instance) == []
-
-
-def _started(run: dg.DagsterRun) -> dg.EventLogEntry:
-    event = dg.DagsterEvent(event_type_value=dg.DagsterEventType.RUN_START.value, job_name=run.job_name)
-    return dg.EventLogEntry(
-        error_info=None, level="debug", user_message="", run_id=run.run_id, timestamp=0.0, dagster_event=event
-    )
