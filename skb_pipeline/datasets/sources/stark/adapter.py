@@ -28,7 +28,7 @@ from skb_pipeline.datasets.sources.stark.reading import Graph, Structure, find_g
 from skb_pipeline.datasets.sources.stark.unpickling import iterate_dict
 from skb_pipeline.storage.paths import skb_home
 
-VERSION = "1"
+VERSION = "2"
 
 
 _EDGE_BATCH = 500_000

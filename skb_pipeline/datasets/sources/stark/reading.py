@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import re
+import pickle
 import tempfile
+import warnings
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ import numpy as np
 from skb_pipeline.datasets.records import SourceError
 from skb_pipeline.datasets.sources.stark import layout
 from skb_pipeline.datasets.sources.stark.layout import Flavour
-from skb_pipeline.datasets.sources.stark.unpickling import load_pickle
+from skb_pipeline.datasets.sources.stark.unpickling import foreign_class, load_pickle
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,12 @@ class Graph:
         with zipfile.ZipFile(self.at) as archive, tempfile.TemporaryDirectory(prefix="stark-") as folder:
             member = str(PurePosixPath("processed", self.inside, name))
             copy = Path(folder) / name
-            with archive.open(member) as source, copy.open("wb") as target:
-                while block := source.read(1 << 24):
-                    target.write(block)
+            try:
+                with archive.open(member) as source, copy.open("wb") as target:
+                    while block := source.read(1 << 24):
+                        target.write(block)
+            except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+                raise SourceError(f"{self.at.name}: {member} is damaged ({error}); was it copied whole?") from error
             yield copy
 
 
@@ -105,24 +110,36 @@ def read_tensor(path: Path, *, dimensions: int) -> np.ndarray:
     """A tensor of integers as int64 array; nothing but tensors is unpickled.
 
     Raises:
-        SourceError: refused (it holds objects of other classes; they are named), damaged, or of another form.
+        SourceError: refused (it holds objects of other classes; the first is named), damaged, or of another form.
     """
     import torch
 
     try:
-        tensor = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the protocol of what is refused anyway
+            tensor = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever torch raises on damaged input
-        wanted = re.search(r"GLOBAL (\S+)", str(error))
+        # Torch's own text advises to switch the safety off, so nothing of it is repeated.
+        wanted = foreign_class(path)
         if wanted is not None:
-            raise SourceError(f"{path.name}: refused, as it wants {wanted[1]}; only tensors are read") from error
-        reason = str(error).strip().split("\n")[0]
-        raise SourceError(f"{path.name}: cannot be read as a tensor: {reason}") from error
+            raise SourceError(
+                f"{path.name}: refused, as it wants {wanted}; only tensors are read. {_save_again(path)}"
+            ) from None
+        if isinstance(error, pickle.UnpicklingError):
+            reason = "it holds something else than a tensor that torch.save wrote, or is damaged"
+        else:
+            reason = f"it is damaged ({type(error).__name__})"
+        raise SourceError(f"{path.name}: cannot be read as a tensor: {reason}. {_save_again(path)}") from None
     if not isinstance(tensor, torch.Tensor) or tensor.ndim != dimensions or tensor.is_sparse:
         raise SourceError(f"{path.name}: a tensor of {dimensions} dimensions was expected, not {_described(tensor)}")
     values = tensor.numpy()
     if values.dtype.kind not in "iu" and not (values == np.floor(values)).all():
         raise SourceError(f"{path.name}: whole numbers were expected, not {values.dtype}")
     return values.astype(np.int64, copy=False)
+
+
+def _save_again(path: Path) -> str:
+    return f"Where the file comes from, save its numbers anew: torch.save(torch.as_tensor(numbers), {path.name!r})"
 
 
 def _described(value: object) -> str:

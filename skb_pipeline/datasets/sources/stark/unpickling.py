@@ -10,7 +10,9 @@ from __future__ import annotations
 import io
 import mmap
 import pickle
+import pickletools
 import re
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,7 +80,8 @@ class _Restricted(pickle.Unpickler):
         if found is None:
             raise RefusedPickleError(
                 f"{self._name}: refused, as it wants {module}.{name}; only builtin containers and numpy scalars "
-                "are read"
+                "are read. Where the file comes from, turn such objects into dicts, lists, texts and numbers, and "
+                "pickle it anew"
             )
         return found
 
@@ -91,6 +94,57 @@ def _load(unpickler: _Restricted, name: str) -> Any:
         raise
     except Exception as error:  # the machine below has no closed list of what it raises on damaged input
         raise SourceError(f"{name}: cannot be read as a pickle: {type(error).__name__}: {error}") from error
+
+
+def foreign_class(path: Path) -> str | None:
+    """The first class or function, as ``module.name``, that a file of ``torch.save`` or a pickle wants and a tensor of
+    numbers does not; None when there is none, or the file is damaged before. Nothing is unpickled.
+    """
+    for name in _wanted_names(path):
+        module, _, attribute = name.rpartition(".")
+        plain = (module, attribute) in _ALLOWED or name == "collections.OrderedDict"
+        if not (plain or name in _TENSOR_NAMES or (module == "torch" and attribute.endswith("Storage"))):
+            return name
+    return None
+
+
+_TENSOR_NAMES = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor", "torch.Size", "torch.device")
+
+
+def _wanted_names(path: Path) -> Iterator[str]:
+    """Names that the pickles in a file import, as far as they can be read."""
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                parts = [archive.read(name) for name in archive.namelist() if name.endswith("data.pkl")]
+        else:
+            parts = [path.read_bytes()]
+        for part in parts:
+            yield from _names_in(io.BytesIO(part))
+    except Exception:  # damaged pickles and zip files have no closed list of errors; what was read so far counts
+        return
+
+
+def _names_in(file: io.BytesIO) -> Iterator[str]:
+    """Names imported by the pickles that stand one behind the other in ``file`` (torch wrote several at first)."""
+    while file.tell() < len(file.getbuffer()):
+        texts: list[str] = []
+        memo: list[str | None] = []
+        fresh: str | None = None  # the text that the opcode before pushed
+        for opcode, argument, _ in pickletools.genops(file):
+            pushed = None
+            if opcode.name == "GLOBAL":
+                yield str(argument).replace(" ", ".")
+            elif opcode.name == "STACK_GLOBAL":
+                yield ".".join(texts[-2:])
+            elif "UNICODE" in opcode.name:
+                pushed = str(argument)
+            elif opcode.name in ("MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"):
+                memo.append(fresh)  # picklers number them in order
+            elif opcode.name in ("GET", "BINGET", "LONG_BINGET"):
+                pushed = memo[int(argument or 0)]
+            texts += [] if pushed is None else [pushed]
+            fresh = pushed
 
 
 def load_pickle(path: Path) -> Any:
