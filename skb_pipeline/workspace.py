@@ -13,7 +13,7 @@ from skb_pipeline.datasets.catalogue import get_spec
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.planning.settings import LANGUAGE_MODELS, Engine
 from skb_pipeline.storage.artifacts import Artifact, ArtifactStore, stable_hash
-from skb_pipeline.storage.paths import check_dataset_name, inside, skb_home
+from skb_pipeline.storage.paths import check_dataset_name, inside, is_dataset_name, skb_home
 
 if TYPE_CHECKING:
     import duckdb
@@ -57,6 +57,11 @@ class Workspace:
     def caches(self, dataset: str) -> Path:
         """The folder that holds all row caches of a dataset."""
         return inside(self.root / "cache", check_dataset_name(dataset))
+
+    def datasets(self) -> list[str]:
+        """Datasets that have artefacts or caches here, whether or not they have a spec."""
+        folders = [*(self.root / "store").glob("*/"), *(self.root / "cache").glob("*/")]
+        return sorted({path.name for path in folders if path.is_dir() and is_dataset_name(path.name)})
 
     def spec(self, dataset: str) -> DatasetSpec:
         """The dataset's spec as it stands now."""

@@ -8,6 +8,7 @@ import click
 
 from skb_pipeline.cli.options import dataset_option, format_option
 from skb_pipeline.cli.printing import note, print_rows, readable_errors
+from skb_pipeline.errors import UnknownNameError, unknown_name
 
 
 @click.group()
@@ -90,9 +91,12 @@ def neo4j_status(output: str) -> None:
 def neo4j_remove(name: str) -> None:
     """Remove all versions of a dataset from the server."""
     from skb_pipeline.graph.neo4j.connection import Neo4jSettings, open_driver
-    from skb_pipeline.graph.neo4j.versions import remove_dataset
+    from skb_pipeline.graph.neo4j.versions import list_versions, remove_dataset
 
     settings = Neo4jSettings.require()
     with open_driver(settings) as driver, driver.session(database=settings.database) as session:
+        known = sorted({version.dataset for version in list_versions(session)})
+        if name not in known:
+            raise UnknownNameError(unknown_name(f"no version of a dataset {name!r} is on the server", name, known))
         removed = remove_dataset(session, name)
     note(f"{len(removed)} versions removed")

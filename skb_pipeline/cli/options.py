@@ -6,14 +6,31 @@ from collections.abc import Callable
 
 import click
 
+from skb_pipeline.cli.printing import readable_errors
+
 ENGINES = click.Choice(["rules", "openai", "vllm", "file"])
 
 Command = Callable[..., None]
 
 
 def dataset_option(command: Command) -> Command:
-    """``--dataset``, which arrives as ``name``."""
-    return click.option("--dataset", "name", required=True, help="Name of a dataset.")(command)
+    """``--dataset``, which arrives as ``name``: of the catalogue, or of a dataset that left something behind."""
+    given = click.option("--dataset", "name", required=True, help="Name of a dataset.", callback=_known)
+    return given(command)
+
+
+@readable_errors
+def _known(context: click.Context, parameter: click.Parameter, name: str) -> str:
+    """The name, if something has it; without this, a slip of the pen is told as an artefact that was never made."""
+    from skb_pipeline.datasets.catalogue import UnknownDatasetError, spec_files
+    from skb_pipeline.errors import unknown_name
+    from skb_pipeline.storage.paths import check_dataset_name
+    from skb_pipeline.workspace import Workspace
+
+    known = {*spec_files(), *Workspace().datasets()}
+    if check_dataset_name(name) not in known:
+        raise UnknownDatasetError(unknown_name(f"unknown dataset {name!r}", name, sorted(known)))
+    return name
 
 
 def format_option(command: Command) -> Command:

@@ -8,25 +8,26 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 Row = dict[str, Any]
+T = TypeVar("T")
 _PLACES = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR}
 """Faults of a file's place that a person can mend, such as one that may not be written."""
 
 
-def readable_errors(command: Callable[..., None]) -> Callable[..., None]:
+def readable_errors(command: Callable[..., T]) -> Callable[..., T]:
     """Turn errors a user can mend into one message and exit code 1; a bug keeps its traceback."""
 
     @wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> None:
+    def wrapped(*args: Any, **kwargs: Any) -> T:
         from skb_pipeline.errors import UserError
         from skb_pipeline.storage.paths import home_fault
 
         try:
-            command(*args, **kwargs)
+            return command(*args, **kwargs)
         except (UserError, FileNotFoundError, FileExistsError) as error:
             raise click.ClickException(str(error)) from error
         except OSError as error:

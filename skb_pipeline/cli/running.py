@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 def run(name: str, to: str | None, force: bool, engine: str | None, questions: int | None, output: str) -> None:
     """Materialise a dataset's assets, reusing what did not change, and print the metric table."""
     from skb_pipeline.datasets.catalogue import get_spec
-    from skb_pipeline.orchestration.running import RunFailedError, materialise, prepare_home
+    from skb_pipeline.orchestration.running import RunFailedError, check_asset, materialise, prepare_home
 
     get_spec(name)
+    if to is not None:
+        check_asset(to)
     prepare_home()
     note(f"Materialising {name} …")
     started = time.monotonic()
     try:
         outcomes = materialise(name, to=to, force=force, plans={"engine": engine, "questions": questions})
-    except KeyError as error:
-        raise click.ClickException(str(error.args[0])) from error
     except RunFailedError as error:
         note(_stage_table(error.outcomes))
         if _has_table(error.outcomes):
@@ -68,7 +68,12 @@ def lineage(name: str, asset: str) -> None:
     from skb_pipeline.orchestration.lineage import explain
     from skb_pipeline.workspace import Workspace
 
-    for line in explain(Workspace().store, name, asset):
+    store = Workspace().store
+    if store.current(name, asset) is None:
+        from skb_pipeline.orchestration.running import check_asset
+
+        check_asset(asset)
+    for line in explain(store, name, asset):
         click.echo(line)
 
 

@@ -8,6 +8,7 @@ import click
 
 from skb_pipeline.cli.options import dataset_option, format_option
 from skb_pipeline.cli.printing import note, print_rows, readable_errors
+from skb_pipeline.errors import UnknownNameError, unknown_name
 
 
 @click.command()
@@ -27,21 +28,20 @@ def metrics(name: str, split: str, slice_name: str, output: str) -> None:
 @readable_errors
 def trace(name: str, query_id: str) -> None:
     """Print what became of one evaluated question, as JSON."""
-    from skb_pipeline.evaluation.traces import read_trace
+    from skb_pipeline.evaluation.traces import TRACES, read_trace
     from skb_pipeline.workspace import Workspace
 
     traces = Workspace().store.require(name, "evaluation/traces")
-    try:
-        click.echo(json.dumps(read_trace(traces, query_id), indent=1, ensure_ascii=False))
-    except KeyError as error:
-        raise click.ClickException(str(error.args[0])) from error
+    _check("query", query_id, TRACES.read(traces, ["query_id"])["query_id"].tolist())
+    click.echo(json.dumps(read_trace(traces, query_id), indent=1, ensure_ascii=False))
 
 
 def print_metrics(name: str, *, split: str, slice_name: str, output: str) -> None:
     """Print the metrics of a dataset in the format ``output``; as a table also what distinguishes the systems.
 
     Raises:
-        click.ClickException: there are none of this split and slice.
+        UnknownNameError: there is no such split or slice.
+        click.ClickException: there are none of this split and slice together.
     """
     from skb_pipeline.evaluation.tables import difference_text, text_table
     from skb_pipeline.storage.duck import connect
@@ -53,6 +53,11 @@ def print_metrics(name: str, *, split: str, slice_name: str, output: str) -> Non
         rows = con.execute("SELECT * FROM metrics").df()
         differences = con.execute("SELECT * FROM differences").df()
         missing = con.execute("SELECT system, reason FROM missing").fetchall()
+    for what, wanted, every in (("split", split, "all"), ("slice", slice_name, "every")):
+        known = rows[what].unique().tolist()
+        if output == "table" and wanted == every and every not in known:
+            raise click.ClickException(f"--{what} {every} needs --format json or csv: a table is about one {what}")
+        _check(what, wanted, known if output == "table" else [*known, every])
     for system, reason in missing:
         note(f"Not in the table: {system}: {reason}")
     if output == "table":
@@ -74,3 +79,8 @@ def print_metrics(name: str, *, split: str, slice_name: str, output: str) -> Non
         raise click.ClickException(f"no rows for split {split!r} and slice {slice_name!r}")
     columns = ["dataset", "system", "split", "slice", "metric", "value", "ci_low", "ci_high", "n_queries"]
     print_rows(rows[columns].to_dict("records"), columns, output)
+
+
+def _check(what: str, name: str, known: list[str]) -> None:
+    if name not in known:
+        raise UnknownNameError(unknown_name(f"unknown {what} {name!r}", name, known))

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from skb_pipeline.datasets.loading import SpecError, load_spec
 from skb_pipeline.datasets.spec import DatasetSpec
-from skb_pipeline.errors import UserError
+from skb_pipeline.errors import UnknownNameError, unknown_name
 from skb_pipeline.storage.paths import UnsafeNameError, check_dataset_name, skb_home
 
 _LOG = logging.getLogger(__name__)
 _BUILTIN = Path(__file__).parent / "builtin"
 
 
-class UnknownDatasetError(UserError, KeyError):
+class UnknownDatasetError(UnknownNameError):
     """No spec has this name."""
 
 
@@ -53,7 +53,7 @@ def get_spec(name: str) -> DatasetSpec:
     """
     files = spec_files()
     if name not in files:
-        raise UnknownDatasetError(f"unknown dataset {name!r}; known: {', '.join(files)}")
+        raise UnknownDatasetError(unknown_name(f"unknown dataset {name!r}", name, files))
     spec = load_spec(files[name])
     if spec.name != name:
         raise SpecError(f"{files[name]}:1: name: is {spec.name!r} but the file is called {files[name].name!r}")

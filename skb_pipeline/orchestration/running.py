@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.storage.runs import SqliteRunStorage
 
-from skb_pipeline.errors import UserError
+from skb_pipeline.errors import UnknownNameError, UserError, unknown_name
 from skb_pipeline.orchestration.partitions import register_datasets
 from skb_pipeline.orchestration.sensors import TABLE_FOLLOWS
 from skb_pipeline.storage.atomic import file_lock, process_alive, write_bytes
@@ -131,6 +131,25 @@ def _open(dagster_home: Path) -> dg.DagsterInstance:
         ) from error
 
 
+def asset_keys() -> list[str]:
+    """Keys ``stage/name`` of all assets."""
+    from skb_pipeline.orchestration.build import build_defs
+
+    executable = build_defs().resolve_job_def("materialise").asset_layer.executable_asset_keys
+    return sorted("/".join(key.path) for key in executable)
+
+
+def check_asset(name: str, known: Iterable[str] | None = None) -> None:
+    """See that there is an asset of this key.
+
+    Raises:
+        UnknownNameError: there is none; the message lists those there are.
+    """
+    keys = sorted(asset_keys() if known is None else known)
+    if name not in keys:
+        raise UnknownNameError(unknown_name(f"there is no asset {name!r}", name, keys))
+
+
 def materialise(
     dataset: str,
     *,
@@ -150,7 +169,7 @@ def materialise(
         plans: run config of ``planning/query_plans``; None values are left out.
 
     Raises:
-        KeyError: there is no asset ``to`` or ``only``; the message lists those there are.
+        UnknownNameError: there is no asset ``to`` or ``only``; the message lists those there are.
         RunFailedError: a step or a blocking check failed; the message names it.
     """
     from skb_pipeline.orchestration.build import build_defs
@@ -161,8 +180,7 @@ def materialise(
     selection = None
     named = only or to
     if named is not None:
-        if named not in keys:
-            raise KeyError(f"there is no asset {named!r}; there are: {', '.join(sorted(keys))}")
+        check_asset(named, keys)
         assets = dg.AssetSelection.assets(keys[named])
         selection = list((assets if only else assets.upstream()).resolve(defs.resolve_asset_graph()))
     tags = {_HOST: _host(), _PID: str(os.getpid()), TABLE_FOLLOWS: "yes"}

@@ -22,13 +22,18 @@ class HomeError(UserError, OSError):
     """The home folder cannot be used as it stands."""
 
 
+def is_dataset_name(name: str) -> bool:
+    """Whether :func:`check_dataset_name` lets a name pass."""
+    return isinstance(name, str) and _DATASET_NAME.fullmatch(name) is not None
+
+
 def check_dataset_name(name: str) -> str:
     """Return ``name`` if it matches ``[a-z0-9][a-z0-9_-]{0,39}``.
 
     Raises:
         UnsafeNameError: the name has other characters, is empty or longer than 40.
     """
-    if not isinstance(name, str) or not _DATASET_NAME.fullmatch(name):
+    if not is_dataset_name(name):
         raise UnsafeNameError(
             f"dataset name {name!r} is not allowed: use 1 to 40 of a-z, 0-9, '_' and '-', "
             "starting with a letter or digit"

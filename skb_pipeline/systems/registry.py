@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from skb_pipeline.datasets.loading import SpecError, faults_by_line, read_yaml
 from skb_pipeline.datasets.spec import DatasetSpec
-from skb_pipeline.errors import UserError
+from skb_pipeline.errors import UnknownNameError, UserError, unknown_name
 from skb_pipeline.systems.kind import System
 from skb_pipeline.systems.kinds import KINDS
 
@@ -24,7 +23,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _INLINE = "__"
 
 
-class UnknownSystemError(UserError, KeyError):
+class UnknownSystemError(UnknownNameError):
     """There is no system of this name."""
 
 
@@ -117,9 +116,7 @@ class Registry(Mapping[str, System]):
             made.append(name)
 
     def _unknown(self, name: str) -> str:
-        near = difflib.get_close_matches(name, self._systems, n=3, cutoff=0.5)
-        hint = f"; near to it: {', '.join(near)}" if near else ""
-        return f"unknown system {name!r}; there are: {', '.join(self.shown)}{hint}"
+        return unknown_name(f"unknown system {name!r}", name, self._systems, shown=self.shown)
 
 
 def load_registry(home: Path) -> Registry:
@@ -173,7 +170,7 @@ def _declared(
         raise SystemsError(f"{where}: a system is a mapping with a kind")
     kind = declared.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
-        raise SystemsError(f"{where}: kind: unknown kind {kind!r}; there are: {', '.join(KINDS)}")
+        raise SystemsError(unknown_name(f"{where}: kind: unknown kind {kind!r}", str(kind), KINDS))
     found: dict[str, System] = {}
     parts = declared.get("of")
     if isinstance(parts, list):

@@ -90,7 +90,7 @@ def test_a_users_spec_joins_the_catalogue(
     (tmp_path / "other.yaml").write_text(GOOD)
     with pytest.raises(SpecError, match=r"is 'mine' but the file is called 'other\.yaml'"):
         get_spec("other")
-    with pytest.raises(UnknownDatasetError, match=r"known: .*demo, hpo, .*mine, other"):
+    with pytest.raises(UnknownDatasetError, match=r"there are: .*demo, hpo, .*mine, other"):
         get_spec("nothing")
     (tmp_path / "Bad Name.yaml").write_text(GOOD)
     assert "Bad Name" not in spec_files()
@@ -100,7 +100,7 @@ def test_a_users_spec_joins_the_catalogue(
 def test_adapter_arguments_are_checked() -> None:
     with pytest.raises(SpecError, match=r"source\.args: subtre: Extra inputs"):
         open_source(toy_spec(source={"adapter": "hpo", "args": {"subtre": "HP:1"}}))
-    with pytest.raises(SpecError, match="'nope' is unknown; known:"):
+    with pytest.raises(SpecError, match="'nope' is unknown; there are: hpo, stark, tables$"):
         open_source(toy_spec(source={"adapter": "nope"}))
 
 

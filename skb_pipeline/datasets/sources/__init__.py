@@ -10,6 +10,7 @@ from skb_pipeline.datasets.sources.hpo import HpoSource
 from skb_pipeline.datasets.sources.stark import StarkSource
 from skb_pipeline.datasets.sources.tables import TablesSource
 from skb_pipeline.datasets.spec import DatasetSpec
+from skb_pipeline.errors import unknown_name
 
 ADAPTERS: dict[str, type[HpoSource] | type[StarkSource] | type[TablesSource]] = {
     "hpo": HpoSource,
@@ -26,9 +27,8 @@ def open_source(spec: DatasetSpec) -> SourceAdapter:
     """
     adapter = ADAPTERS.get(spec.source.adapter)
     if adapter is None:
-        raise SpecError(
-            f"dataset {spec.name!r}: source.adapter: {spec.source.adapter!r} is unknown; known: {sorted(ADAPTERS)}"
-        )
+        named = spec.source.adapter
+        raise SpecError(unknown_name(f"dataset {spec.name!r}: source.adapter: {named!r} is unknown", named, ADAPTERS))
     try:
         args = adapter.Args.model_validate(spec.source.args)
     except ValidationError as error:
