@@ -235,7 +235,7 @@ def test_a_server_that_is_away_fails_this_asset_and_no_other(
     monkeypatch.setenv("NEO4J_URI", "bolt://127.0.0.1:1")
     monkeypatch.setenv("NEO4J_PASSWORD", SECRET)
     with pytest.raises(
-        RunFailedError, match=r"graph__neo4j: .*Neo4j at bolt://127\.0\.0\.1:1 cannot be reached"
+        RunFailedError, match=r"graph/neo4j: .*Neo4j at bolt://127\.0\.0\.1:1 cannot be reached"
     ) as raised:
         materialise("mini", to="graph/neo4j")
     assert {o.asset for o in raised.value.outcomes} == {"catalog/snapshot", "skb/store"}
@@ -307,7 +307,7 @@ def test_the_password_is_nowhere_to_be_found(
         with monkeypatch.context() as patch:
             for key, value in changed.items():
                 patch.setenv(key, value)
-            with pytest.raises(RunFailedError, match="graph__neo4j") as raised:
+            with pytest.raises(RunFailedError, match="graph/neo4j") as raised:
                 load()
             assert not any(secret in str(raised.value) for secret in secrets)
 
