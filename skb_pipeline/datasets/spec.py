@@ -15,7 +15,8 @@ from skb_pipeline.datasets.stark_names import format_faults
 from skb_pipeline.evaluation.settings import EvaluationSpec
 from skb_pipeline.linking.settings import LinkingSpec
 from skb_pipeline.planning.settings import PlannerSpec, PlansSpec
-from skb_pipeline.plans.schema import Triple
+from skb_pipeline.plans.plan import Direction
+from skb_pipeline.plans.schema import GraphSchema, Triple
 from skb_pipeline.questions.settings import QuestionSpec
 from skb_pipeline.retrieval.settings import EncoderSpec, LexicalSpec, RetrievalSpec
 from skb_pipeline.section import Section
@@ -72,9 +73,9 @@ class RelationSpec(Section):
     symmetric: bool = False
     """A reciprocal pair (a, r, b), (b, r, a) is one edge; otherwise both are kept."""
     head_label: str | None = None
-    """Heading of the neighbours in the head's document; default: the relation's name."""
+    """Heading of the neighbours in the head's document; default: see ``DatasetSpec.headings``."""
     tail_label: str | None = None
-    """Heading of the neighbours in the tail's document; default: the relation's name."""
+    """Heading of the neighbours in the tail's document; default: see ``DatasetSpec.headings``."""
 
     @property
     def triple(self) -> Triple:
@@ -176,6 +177,32 @@ class DatasetSpec(Section):
         return self
 
     @model_validator(mode="after")
+    def _directions_fit(self) -> Self:
+        schema, questions = GraphSchema.from_spec(self), self.questions
+        for name in questions.directions:
+            if name not in schema.relations:
+                raise ValueError(f"questions.directions: relation {name!r} is not declared")
+        seen: dict[tuple[str, ...], int] = {}
+        for i, p in enumerate(questions.phrasings):
+            two_ways = schema.two_ways(p.target, p.relation, p.anchor)
+            if p.direction in (Direction.OUT, Direction.IN) and not two_ways:
+                if Triple(p.target, p.relation, p.anchor) in schema.symmetric:
+                    raise ValueError(f"questions.phrasings.{i}: {p.relation!r} is symmetric, so it has no direction")
+                if not schema.allows(p.target, p.relation, p.anchor, Direction(p.direction)):
+                    raise ValueError(
+                        f"questions.phrasings.{i}: no edge of {p.relation!r} runs that way between {p.target!r} and "
+                        f"{p.anchor!r} (direction {p.direction}, seen from {p.target!r})"
+                    )
+            key = (p.target, p.relation, p.anchor, str(questions.direction_of(p)) if two_ways else "")
+            if key in seen:
+                raise ValueError(
+                    f"questions.phrasings.{i}: says the same as questions.phrasings.{seen[key]} (target, relation, "
+                    "anchor and, where it matters, direction)"
+                )
+            seen[key] = i
+        return self
+
+    @model_validator(mode="after")
     def _document_format_fits(self) -> Self:
         documents = self.documents
         if documents.format == "labelled":
@@ -205,6 +232,26 @@ class DatasetSpec(Section):
     def candidate_types(self) -> list[str]:
         """Types of possible answers, in declared order."""
         return list(self.candidates or self.node_types)
+
+    @property
+    def headings(self) -> list[tuple[str, str]]:
+        """Headings of the neighbours in the head's and in the tail's document, per relation in declared order.
+
+        What ``head_label`` and ``tail_label`` say, else the relation's name. Where edges run either way and the way
+        means something, the two are never the same: the one that is not given is then the other's with ``(reverse)``
+        behind it.
+        """
+        schema, found = GraphSchema.from_spec(self), []
+        for relation in self.relations:
+            head = relation.head_label or relation.name
+            tail = relation.tail_label or relation.name
+            if schema.two_ways(*relation.triple):
+                if relation.tail_label is None or (head == tail and relation.head_label is not None):
+                    tail = f"{head} (reverse)"
+                elif head == tail:
+                    head = f"{tail} (reverse)"
+            found.append((head, tail))
+        return found
 
     def section(self, *names: str) -> dict[str, Any]:
         """The named top-level sections as plain JSON values: what a step declares to depend on.

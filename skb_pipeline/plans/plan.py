@@ -91,6 +91,11 @@ class Direction(StrEnum):
     OUT = "out"
     IN = "in"
 
+    @property
+    def opposite(self) -> Direction:
+        """The same direction seen from the other end."""
+        return {Direction.OUT: Direction.IN, Direction.IN: Direction.OUT}.get(self, self)
+
 
 class Hop(_Model):
     """An edge of relation ``rel`` between two variables. ``optional``: a match without it is one too."""

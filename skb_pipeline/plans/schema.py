@@ -109,6 +109,17 @@ class GraphSchema:
         """Triples of one relation; empty for an unknown one."""
         return self._by_relation.get(relation, ())
 
+    def two_ways(self, one: str, relation: str, other: str) -> bool:
+        """Whether edges of ``relation`` between the two types run either way and the way matters, so that a direction
+        filters them: a relation within one type that is not symmetric, or one between two types declared both ways."""
+        there, back = Triple(one, relation, other), Triple(other, relation, one)
+        return {there, back} <= self._triple_set and there not in self.symmetric
+
+    @cached_property
+    def has_directions(self) -> bool:
+        """Whether a direction filters the edges of any relation."""
+        return any(self.two_ways(*triple) for triple in self.triples)
+
     def allows(self, one: str, relation: str, other: str, direction: Direction = Direction.ANY) -> bool:
         """Whether an edge of ``relation`` may join the two types: from ``one`` to ``other`` (``out``), from ``other``
         to ``one`` (``in``), or one of both."""

@@ -33,6 +33,7 @@ from skb_pipeline.plans.structure import (
     variable_types,
     variable_uses,
 )
+from skb_pipeline.text.cleaning import clean_text
 
 MAX_ANCHORS = 12
 MAX_HOPS = 12
@@ -125,7 +126,19 @@ def _parse(plan: Plan | Mapping[str, Any] | str) -> Plan:
     if isinstance(plan, Plan):
         return plan
     content = parse_plan_json(plan) if isinstance(plan, str) else plan
-    return Plan.model_validate(dict(content) if isinstance(content, Mapping) else content)
+    try:
+        return Plan.model_validate(_cleaned(content))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _cleaned(content: Any) -> Any:
+    """A plan's object with all its texts cleaned as those of the SKB are, so that names and values can meet."""
+    if isinstance(content, str):
+        return clean_text(content)
+    if isinstance(content, Mapping):
+        return {key: _cleaned(value) for key, value in content.items()}
+    return [_cleaned(item) for item in content] if isinstance(content, list) else content
 
 
 def _schema_fault(error: Any) -> Dropped:

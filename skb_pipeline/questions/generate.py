@@ -24,12 +24,12 @@ from skb_pipeline.questions.frame import QUERIES, seen_answers
 from skb_pipeline.questions.mentions import Mention, Mentions, surface_key
 from skb_pipeline.questions.report import SPLITS, QuestionReport, Reason, TemplateReport
 from skb_pipeline.questions.settings import QuestionSpec
-from skb_pipeline.questions.templates import Shape, Template, enumerate_templates
+from skb_pipeline.questions.templates import Shape, Template, enumerate_templates, without_direction
 from skb_pipeline.questions.topology import Topology, load_nodes
 from skb_pipeline.questions.wording import Wordings
 from skb_pipeline.text.hashing import happens, key_hash, mix
 
-VERSION = "3"
+VERSION = "4"
 
 
 ANCHOR_TRIES = 32
@@ -104,7 +104,7 @@ class _Generator:
         self.mentions = Mentions(con, self.nodes)
         self.texts = TextStore(con, self.nodes, spec.node_types)
         self.wordings = Wordings(spec)
-        self.report = QuestionReport()
+        self.report = QuestionReport(without_direction=without_direction(spec))
 
     def run(self) -> tuple[pd.DataFrame, QuestionReport]:
         questions: list[_Question] = []

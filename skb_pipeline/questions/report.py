@@ -53,6 +53,8 @@ class QuestionReport:
         answer_counts: per split, how many questions have how many answers.
         alias_possible: questions with an anchor that has a usable alias.
         uses_alias, held_out, keyword: questions worded so.
+        without_direction: relations with a direction that no phrasing states, so that they were asked for in undirected
+            words, with the answers of both directions; a sentence each.
     """
 
     templates: dict[str, TemplateReport] = field(default_factory=dict)
@@ -62,6 +64,7 @@ class QuestionReport:
     uses_alias: int = 0
     held_out: int = 0
     keyword: int = 0
+    without_direction: list[str] = field(default_factory=list)
 
     def dropped(self) -> dict[str, int]:
         """Dropped questions by reason, over all templates."""
@@ -85,6 +88,7 @@ class QuestionReport:
             "uses_alias": self.uses_alias,
             "held_out": self.held_out,
             "keyword": self.keyword,
+            "without_direction": list(self.without_direction),
             "templates": {
                 name: {
                     "probability": t.probability,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from skb_pipeline.section import Section
+
+Direction = Literal["out", "in", "any"]
+"""Seen from the subject of the words: an edge with it as its head (``out``), as its tail (``in``), or either."""
 
 
 class Phrasing(Section):
@@ -15,11 +18,17 @@ class Phrasing(Section):
     Subject is the target in the singular; ``{x}`` stands for the other end: a name, or a clause such as ``a gene
     that ...`` (a form that ends with ``{x}`` is preferred then). ``held_out`` forms are used for test questions
     only. ``keywords`` stand behind the target's noun in keyword style: ``with {x}``.
+
+    ``direction`` is that of the edge, seen from the target: ``out`` where the target is its head (``depends on {x}``
+    of the relation *depends*), ``in`` where it is its tail (``is needed by {x}``), ``any`` where the words say neither
+    (``is bought together with {x}``). None: as ``QuestionSpec.directions`` says. It matters only where edges between
+    the two types run either way and the way means something.
     """
 
     relation: str
     target: str
     anchor: str
+    direction: Direction | None = None
     forms: list[str] = Field(min_length=1)
     held_out: list[str] = Field(default_factory=list)
     keywords: list[str] = Field(default_factory=list)
@@ -54,6 +63,8 @@ class QuestionSpec(Section):
     """Share of test questions worded with held-out forms."""
     split: dict[str, float] = Field(default_factory=lambda: {"train": 0.5, "val": 0.2, "test": 0.3})
     phrasings: list[Phrasing] = Field(default_factory=list)
+    directions: dict[str, Direction] = Field(default_factory=dict)
+    """By relation: direction of its phrasings that give none."""
 
     @field_validator("split")
     @classmethod
@@ -65,8 +76,12 @@ class QuestionSpec(Section):
     @field_validator("phrasings")
     @classmethod
     def _phrased_once(cls, value: list[Phrasing]) -> list[Phrasing]:
-        keys = [(p.target, p.relation, p.anchor) for p in value]
+        keys = [(p.target, p.relation, p.anchor, p.direction or "no direction") for p in value]
         twice = sorted({key for key in keys if keys.count(key) > 1})
         if twice:
-            raise ValueError(f"phrasings given twice for (target, relation, anchor): {twice}")
+            raise ValueError(f"phrasings given twice for (target, relation, anchor, direction): {twice}")
         return value
+
+    def direction_of(self, phrasing: Phrasing) -> Direction | None:
+        """The direction that a phrasing states, or the default of its relation; None where neither is given."""
+        return phrasing.direction or self.directions.get(phrasing.relation)

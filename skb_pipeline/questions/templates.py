@@ -9,16 +9,32 @@ from itertools import combinations_with_replacement, pairwise
 from typing import NamedTuple
 
 from skb_pipeline.datasets.spec import DatasetSpec
-from skb_pipeline.plans.plan import TARGET, Anchor, Hop, Plan, Target
-from skb_pipeline.plans.schema import Triple
+from skb_pipeline.plans.plan import TARGET, Anchor, Direction, Hop, Plan, Target
+from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.questions.settings import Phrasing
 
 
 class Step(NamedTuple):
-    """A relation as seen from ``target``: ``anchor`` is the type at its other end, whichever end that is stored as."""
+    """A relation as seen from ``target``: ``anchor`` is the type at its other end.
+
+    ``direction`` is that of the edge, with the target as its head (``out``), as its tail (``in``) or as either. Where
+    the types imply it or it means nothing (a symmetric relation) it is ``any``.
+    """
 
     target: str
     relation: str
     anchor: str
+    direction: Direction = Direction.ANY
+
+    @property
+    def back(self) -> Step:
+        """The same edges seen from the anchor."""
+        return Step(self.anchor, self.relation, self.target, self.direction.opposite)
+
+    @property
+    def edge(self) -> str:
+        """Relation and, if there is one, direction: ``depends, out``."""
+        return self.relation if self.direction is Direction.ANY else f"{self.relation}, {self.direction}"
 
 
 class Shape(StrEnum):
@@ -58,8 +74,9 @@ class Template:
 
     @property
     def name(self) -> str:
-        """Readable name, read from the answers: ``disease <-shows- phenotype <-linked- gene``, joins with ``&``."""
-        arrows = [f"<-{step.relation}- {step.anchor}" for step in self.steps]
+        """Readable name, read from the answers: ``disease <-shows- phenotype <-linked- gene``, joins with ``&``; where
+        an edge has a direction, as seen from the answers' side: ``package <-depends, out- package``."""
+        arrows = [f"<-{step.edge}- {step.anchor}" for step in self.steps]
         return f"{self.target} " + (" & " if self.shape is Shape.JOIN else " ").join(arrows)
 
     def plan(self, mentions: Sequence[str], phrase: str | None) -> Plan:
@@ -85,14 +102,67 @@ class Template:
 
 
 def _hop(from_var: str, step: Step, to_var: str) -> Hop:
-    return Hop.model_validate({"from": from_var, "rel": step.relation, "to_var": to_var, "to_label": step.target})
+    # The hop is written from the anchor's side, the step is seen from the answers'.
+    ends = {"from": from_var, "rel": step.relation, "to_var": to_var, "to_label": step.target}
+    return Hop.model_validate({**ends, "direction": step.direction.opposite})
 
 
-def enumerate_steps(triples: Sequence[Triple]) -> list[Step]:
-    """Every triple from both of its ends, sorted; a relation within one type gives one step."""
-    return sorted(
-        {Step(t.head, t.relation, t.tail) for t in triples} | {Step(t.tail, t.relation, t.head) for t in triples}
-    )
+def schema_steps(schema: GraphSchema) -> list[Step]:
+    """Every triple from both of its ends, sorted; where edges run either way, one step per direction."""
+    found = set()
+    for head, relation, tail in schema.triples:
+        for step in (Step(head, relation, tail), Step(tail, relation, head)):
+            ways = (Direction.OUT, Direction.IN) if schema.two_ways(*step[:3]) else (Direction.ANY,)
+            found |= {step._replace(direction=way) for way in ways}
+    return sorted(found)
+
+
+def phrased_steps(spec: DatasetSpec) -> dict[Step, Phrasing]:
+    """The phrasings that questions are worded with, by step.
+
+    Where edges run either way and the way means something, a phrasing that does not say its direction is none of them:
+    its words may mean one direction, and its answers would be those of both.
+    """
+    schema, found = GraphSchema.from_spec(spec), {}
+    for p in spec.questions.phrasings:
+        direction = spec.questions.direction_of(p) if schema.two_ways(p.target, p.relation, p.anchor) else Direction.ANY
+        if direction is not None:
+            found[Step(p.target, p.relation, p.anchor, Direction(direction))] = p
+    return found
+
+
+def enumerate_steps(spec: DatasetSpec) -> list[Step]:
+    """The steps that questions are made of, sorted: every triple from both of its ends.
+
+    Where edges run either way, one step per direction that phrasings state; without any, one for both directions.
+    """
+    schema, phrased = GraphSchema.from_spec(spec), phrased_steps(spec)
+    stated = {step[:3] for step in phrased}
+    steps = set()
+    for step in schema_steps(schema):
+        undirected = step._replace(direction=Direction.ANY)
+        steps |= {s for s in phrased if s[:3] == step[:3]} if step[:3] in stated else {undirected}
+    return sorted(steps)
+
+
+def without_direction(spec: DatasetSpec) -> list[str]:
+    """For each step whose edges run either way, and of which no phrasing says which way its words run: what that means
+    and what to do, in a sentence."""
+    schema, told = GraphSchema.from_spec(spec), []
+    stated = {step[:3] for step in phrased_steps(spec)}
+    for target, relation, anchor in sorted({step[:3] for step in schema_steps(schema)} - stated):
+        if not schema.two_ways(target, relation, anchor):
+            continue
+        within = target == anchor
+        ends = f"within {target!r}" if within else f"between {target!r} and {anchor!r}, asked for {target!r},"
+        unused = sum((p.target, p.relation, p.anchor) == (target, relation, anchor) for p in spec.questions.phrasings)
+        told.append(
+            f"relation {relation!r} {ends} has a direction, but no phrasing says which way its words run: it is asked "
+            f'for in undirected words ("is linked by {relation} with"), with the answers of both directions; give '
+            f"phrasings with direction: out and in{', or declare it symmetric' if within else ''}"
+            + (f" (its phrasings without a direction are not used: {unused})" if unused else "")
+        )
+    return told
 
 
 def enumerate_templates(spec: DatasetSpec) -> list[Template]:
@@ -101,7 +171,7 @@ def enumerate_templates(spec: DatasetSpec) -> list[Template]:
     Raises:
         ValueError: two templates have the same name (type or relation names that look like part of a path).
     """
-    steps = enumerate_steps(spec.triples)
+    steps = enumerate_steps(spec)
     templates = []
     for target in sorted(set(spec.candidate_types)):
         near = [step for step in steps if step.target == target]

@@ -12,8 +12,24 @@ from functools import cached_property
 import duckdb
 import numpy as np
 
+from skb_pipeline.plans.plan import Direction
 from skb_pipeline.questions.templates import Shape, Step, Template
 from skb_pipeline.text.hashing import key_hash
+
+_DIRECTED = """
+SELECT e.{src} AS src, e.{dst} AS dst, e.edge_id
+FROM edges e JOIN nodes n ON n.node_id = e.{src} JOIN nodes o ON o.node_id = e.{dst}
+WHERE e.relation = ? AND n.node_type = ? AND o.node_type = ?
+"""
+_EDGES = {
+    Direction.ANY: """
+        SELECT a.src, a.dst, a.edge_id FROM adjacency a JOIN nodes n ON n.node_id = a.src
+        WHERE a.relation = ? AND n.node_type = ? AND a.dst_type = ?
+        """,
+    Direction.OUT: _DIRECTED.format(src="head", dst="tail"),
+    Direction.IN: _DIRECTED.format(src="tail", dst="head"),
+}
+"""Edges of a relation from nodes of one type to nodes of another, by direction as seen from the first."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +73,7 @@ def load_nodes(con: duckdb.DuckDBPyConnection, seed: int) -> Nodes:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Adjacency of one step, from ``step.target`` to ``step.anchor``, in CSR form.
+    """Adjacency of one step, from ``step.target`` to ``step.anchor`` in its direction, in CSR form.
 
     Attributes:
         indptr: int64, ``len(nodes) + 1``.
@@ -96,23 +112,17 @@ class Topology:
         self._steps: dict[Step, Neighbours] = {}
 
     def step(self, step: Step) -> Neighbours:
-        """Edges from nodes of ``step.target`` to nodes of ``step.anchor``."""
+        """Edges between nodes of ``step.target`` and nodes of ``step.anchor`` that run as the step says."""
         if step not in self._steps:
             self._steps[step] = self._read(step)
         return self._steps[step]
 
     def back(self, step: Step) -> Neighbours:
-        """Edges from nodes of ``step.anchor`` to nodes of ``step.target``."""
-        return self.step(Step(step.anchor, step.relation, step.target))
+        """The same edges from their other end."""
+        return self.step(step.back)
 
     def _read(self, step: Step) -> Neighbours:
-        rows = self._con.execute(
-            """
-            SELECT a.src, a.dst, a.edge_id FROM adjacency a JOIN nodes n ON n.node_id = a.src
-            WHERE a.relation = ? AND n.node_type = ? AND a.dst_type = ?
-            """,
-            [step.relation, step.target, step.anchor],
-        ).fetchnumpy()
+        rows = self._con.execute(_EDGES[step.direction], [step.relation, step.target, step.anchor]).fetchnumpy()
         src, dst = (self._nodes.positions(np.asarray(rows[end])) for end in ("src", "dst"))
         order = np.lexsort((rows["edge_id"], dst, src))
         counts = np.bincount(src, minlength=len(self._nodes.node_ids))

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from skb_pipeline.datasets.spec import DatasetSpec
-from skb_pipeline.questions.templates import Shape, Step, Template
+from skb_pipeline.plans.plan import Direction
+from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.questions.templates import Shape, Step, Template, phrased_steps
 from skb_pipeline.text.hashing import choose, happens
 
 Item = TypeVar("Item")
@@ -102,6 +104,17 @@ GENERIC = Forms(
     ),
     ('is tied to {x} through "{r}"', 'shares an edge labelled "{r}" with {x}'),
 )
+# The same where edges run either way and the spec does not say which way its words run: no subject and no object.
+UNDIRECTED = Forms(
+    (
+        'is linked by "{r}" with {x}',
+        'is joined by "{r}" with {x}',
+        'shares a link of the kind "{r}" with {x}',
+        'is connected by "{r}" with {x}, in whichever direction',
+    ),
+    ('is tied by "{r}" with {x}', 'has {x} at the other end of a link of the kind "{r}"'),
+)
+UNDIRECTED_KEYWORDS = ('linked by "{r}" with {x}', 'joined by "{r}" with {x}')
 GENERIC_KEYWORDS = ("{r} {x}", '"{r}" {x}', "{x} ({r})", "{r}: {x}")
 
 
@@ -151,7 +164,8 @@ class Wordings:
             name: node_type.plural or plural(self._nouns[name]) for name, node_type in spec.node_types.items()
         }
         self._keyword_share = spec.questions.keyword_share
-        self._phrasings = {Step(p.target, p.relation, p.anchor): p for p in spec.questions.phrasings}
+        self._schema = GraphSchema.from_spec(spec)
+        self._phrasings = phrased_steps(spec)
 
     def type_words(self, node_type: str) -> tuple[str, str]:
         """Noun of a type in the singular and the plural."""
@@ -162,12 +176,21 @@ class Wordings:
         phrasing = self._phrasings.get(step)
         if phrasing is not None:
             return Forms(tuple(phrasing.forms), tuple(phrasing.held_out))
-        return Forms(*(_generic(step, forms) for forms in GENERIC))
+        return Forms(*(_generic(step, forms) for forms in (UNDIRECTED if self._hides_direction(step) else GENERIC)))
 
     def keyword_forms(self, step: Step) -> tuple[str, ...]:
         """Keyword forms of a step; those of the spec if it has any, else generic ones."""
         phrasing = self._phrasings.get(step)
-        return tuple(phrasing.keywords) if phrasing and phrasing.keywords else _generic(step, GENERIC_KEYWORDS)
+        if phrasing is not None and phrasing.keywords:
+            return tuple(phrasing.keywords)
+        if phrasing is not None and step.direction is not Direction.ANY:
+            # Generic keywords say no direction: ``package that depends on {x}`` says that of the phrasing.
+            return tuple(f"that {form}" for form in phrasing.forms)
+        return _generic(step, UNDIRECTED_KEYWORDS if self._hides_direction(step) else GENERIC_KEYWORDS)
+
+    def _hides_direction(self, step: Step) -> bool:
+        """Whether a step asks for edges of both directions though the direction means something."""
+        return step.direction is Direction.ANY and self._schema.two_ways(*step[:3])
 
     def word(
         self,

@@ -35,7 +35,7 @@ from skb_pipeline.skb.stark_documents import build_stark_documents
 from skb_pipeline.storage.duck import frame_hash
 from skb_pipeline.storage.frames import Column, Frame
 
-VERSION = "2"
+VERSION = "3"
 _LOG = logging.getLogger(__name__)
 DOCUMENTS = Frame(
     name="Documents",

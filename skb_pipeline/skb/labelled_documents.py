@@ -154,7 +154,7 @@ def _field_table(spec: DatasetSpec) -> FieldTable:
 
 
 def _load_lines(con: duckdb.DuckDBPyConnection, spec: DatasetSpec, codes: dict[str, int]) -> _Lines:
-    """Headings with the same text (both ends of one relation, say) are one line; it stands where the first relation
+    """Headings with the same text (both ends of a symmetric relation, say) are one line; it stands where the first relation
     that gives it a neighbour is declared, seen from the head first. A neighbour reached twice under it is named once,
     one without a name never.
     """
@@ -163,9 +163,7 @@ def _load_lines(con: duckdb.DuckDBPyConnection, spec: DatasetSpec, codes: dict[s
     asked = np.isin(types, [codes[name] for name in spec.candidate_types])
     named = np.asarray(pc.not_equal(nodes["name"], "").combine_chunks())
     # A place is a relation seen from one of its ends.
-    labels = [
-        label or relation.name for relation in spec.relations for label in (relation.head_label, relation.tail_label)
-    ]
+    labels = [label for pair in spec.headings for label in pair]
     headings = list(dict.fromkeys(labels))
     heading_of = np.array([headings.index(label) for label in labels], dtype=np.int64)
     packing = _Packing.of(len(nodes), len(headings), len(labels))

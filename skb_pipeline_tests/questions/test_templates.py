@@ -5,14 +5,20 @@ from __future__ import annotations
 import pytest
 
 from skb_pipeline.datasets.spec import DatasetSpec
-from skb_pipeline.plans.schema import Triple
-from skb_pipeline.questions.templates import enumerate_steps, enumerate_templates
+from skb_pipeline.plans.schema import GraphSchema, Triple
+from skb_pipeline.questions.templates import enumerate_templates, schema_steps
 from skb_pipeline_tests.questions.small_skb import SPEC_DATA, shop_spec
 
 
-def test_both_directions_of_each_triple_once() -> None:
-    triples = [Triple("a", "r", "b"), Triple("b", "r", "a"), Triple("a", "s", "a")]
-    assert enumerate_steps(triples) == [("a", "r", "b"), ("a", "s", "a"), ("b", "r", "a")]
+def test_a_triple_gives_a_step_from_each_end_and_one_per_direction_where_edges_run_either_way() -> None:
+    triples = (Triple("a", "r", "b"), Triple("b", "r", "a"), Triple("a", "s", "a"), Triple("b", "s", "b"),
+               Triple("a", "t", "b"))  # fmt: skip
+    schema = GraphSchema(("a", "b"), triples, ("a",), (Triple("b", "s", "b"),))
+    assert schema_steps(schema) == [
+        ("a", "r", "b", "in"), ("a", "r", "b", "out"), ("a", "s", "a", "in"), ("a", "s", "a", "out"),
+        ("a", "t", "b", "any"), ("b", "r", "a", "in"), ("b", "r", "a", "out"), ("b", "s", "b", "any"),
+        ("b", "t", "a", "any"),
+    ]  # fmt: skip
 
 
 def test_every_shape_of_a_small_schema() -> None:

@@ -17,13 +17,13 @@ from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.planning.prompts.checking import TOP, CheckedGuidance, Run
 from skb_pipeline.planning.prompts.guidance import Example, Guidance, Hint
 from skb_pipeline.planning.prompts.plan_form import NotInFormError, PlanForm
-from skb_pipeline.plans.plan import Plan, PlanStatus, RiskLevel, ValidatedPlan
+from skb_pipeline.plans.plan import Direction, Plan, PlanStatus, RiskLevel, ValidatedPlan
 from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.plans.validation import validate
-from skb_pipeline.questions.templates import Shape, Step, Template, enumerate_steps
+from skb_pipeline.questions.templates import Shape, Step, Template, schema_steps
 from skb_pipeline.questions.wording import plural, readable, with_article
 
-VERSION = "3"
+VERSION = "4"
 """Also of the checking of examples."""
 MOST_HINTS = 16
 FEW, HUNDREDS = 20, 200
@@ -97,12 +97,19 @@ def schema_hints(spec: DatasetSpec, frequency: Mapping[str, int]) -> tuple[Hint,
         spec: gives triples and what types and neighbours are called.
         frequency: questions per template name; the most frequent come first.
     """
-    steps = enumerate_steps(spec.triples)
+    steps = schema_steps(GraphSchema.from_spec(spec))
     near = [step for step in steps if step.target in spec.candidate_types]
     paths = [Template(Shape.ONE_HOP, (step,)) for step in near]
     paths += [Template(Shape.TWO_HOPS, (a, b)) for a in near for b in steps if b.target == a.anchor]
-    paths.sort(key=lambda path: (-frequency.get(path.name, 0), len(path.steps), path.name))
+    # Questions without directions count for the path in both.
+    asked = {path: frequency.get(path.name, 0) + _without_directions(path, frequency) for path in paths}
+    paths.sort(key=lambda path: (-asked[path], len(path.steps), path.name))
     return tuple(_hint(spec, path) for path in paths[:MOST_HINTS])
+
+
+def _without_directions(path: Template, frequency: Mapping[str, int]) -> int:
+    undirected = Template(path.shape, tuple(step._replace(direction=Direction.ANY) for step in path.steps))
+    return frequency.get(undirected.name, 0) if undirected != path else 0
 
 
 def _hint(spec: DatasetSpec, path: Template) -> Hint:
@@ -116,13 +123,20 @@ def _hint(spec: DatasetSpec, path: Template) -> Hint:
 
 def _headings(spec: DatasetSpec, step: Step) -> str:
     """What the neighbours are called, seen from the anchor and from the target of a step."""
-    for relation in spec.relations:
-        seen = [f'"{label or relation.name}"' for label in (relation.head_label, relation.tail_label)]
-        if relation.triple == (step.anchor, step.relation, step.target):
-            return " / ".join(dict.fromkeys(seen))
-        if relation.triple == (step.target, step.relation, step.anchor):
-            return " / ".join(dict.fromkeys(reversed(seen)))
+    for relation, headings in zip(spec.relations, spec.headings, strict=True):
+        seen = [f'"{heading}"' for heading in headings]
+        if relation.triple == (step.anchor, step.relation, step.target) and step.direction is not Direction.OUT:
+            return _seen(step, seen)
+        if relation.triple == (step.target, step.relation, step.anchor) and step.direction is not Direction.IN:
+            return _seen(step, seen[::-1])
     raise KeyError(f"no triple of the schema is the step {step}")
+
+
+def _seen(step: Step, headings: Sequence[str]) -> str:
+    """Headings from the anchor and from the target. Where the direction counts, which is which counts too."""
+    if step.direction is Direction.ANY:
+        return " / ".join(dict.fromkeys(headings))
+    return f"{headings[0]}, as seen from the {readable(step.anchor)} before it (the other way {headings[1]})"
 
 
 def _nouns(spec: DatasetSpec, node_type: str) -> str:

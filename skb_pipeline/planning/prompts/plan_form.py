@@ -1,7 +1,8 @@
 """The form of a plan that a language model is asked for: its JSON schema, and plans written in that form.
 
-What a dataset does not offer (negated hops, retrieval modes) is no part of the form, nor are directions, optional hops
-and conditions, which no prompt offers yet. Properties come in one order in schema, examples and repair rounds, since
+What a dataset does not offer (negated hops, retrieval modes) is no part of the form, nor are optional hops and
+conditions, which no prompt offers yet. Hops have a direction only where the schema has relations whose edges it can
+filter. Properties come in one order in schema, examples and repair rounds, since
 models write them in the order of the schema.
 """
 
@@ -43,6 +44,11 @@ class PlanForm:
     negated_hops: bool = False
     retrieval_modes: bool = False
 
+    @property
+    def directions(self) -> bool:
+        """Whether hops have ``direction``: for a schema in which a direction filters some relation's edges."""
+        return self.schema.has_directions
+
     @classmethod
     def from_spec(cls, spec: DatasetSpec) -> Self:
         """The form that ``spec.plans`` asks for."""
@@ -69,6 +75,8 @@ class PlanForm:
             "to_var": _text(MOST_VAR),
             "to_label": _one_of([*types, ""]),  # empty for a target of several types
         }
+        if self.directions:
+            hop["direction"] = _one_of([Direction.OUT.value, Direction.IN.value, Direction.ANY.value])
         if self.negated_hops:
             hop["negated"] = {"type": "boolean"}
         target = {
@@ -94,20 +102,25 @@ class PlanForm:
         only content.
 
         Raises:
-            NotInFormError: the plan has a negated hop, or is a ``doc_search`` or ``skip``, and the form has no such
-                thing; or it has a direction, an optional hop or a condition.
+            NotInFormError: the plan has a negated hop or a direction, or is a ``doc_search`` or ``skip``, and the form
+                has no such thing; or it has an optional hop or a condition.
         """
-        if plan.where or any(hop.optional or hop.direction is not Direction.ANY for hop in plan.hops):
-            raise NotInFormError("the plan has a direction, an optional hop or a condition; the form has none of them")
+        if plan.where or any(hop.optional for hop in plan.hops):
+            raise NotInFormError("the plan has an optional hop or a condition; the form has none of them")
+        if not self.directions and any(hop.direction is not Direction.ANY for hop in plan.hops):
+            raise NotInFormError("the plan has a direction, and no relation of the schema has any")
         if not self.negated_hops and any(hop.negated for hop in plan.hops):
             raise NotInFormError("the plan has a negated hop, and negated hops are off")
         if not self.retrieval_modes and plan.retrieval_mode in ("doc_search", "skip"):
             raise NotInFormError(f"the plan is a {plan.retrieval_mode}, and retrieval modes are off")
         dumped = plan.model_dump(mode="json", by_alias=True)
         mode = dumped.pop("retrieval_mode")
-        if not self.negated_hops:
-            for hop in dumped["hops"]:
-                del hop["negated"]
+        for hop in dumped["hops"]:
+            negated = hop.pop("negated")
+            if self.directions:
+                hop["direction"] = hop.pop("direction", Direction.ANY.value)
+            if self.negated_hops:
+                hop["negated"] = negated
         return {"retrieval_mode": mode or fitting_mode(plan, self.schema), **dumped} if self.retrieval_modes else dumped
 
 

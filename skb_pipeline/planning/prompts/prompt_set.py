@@ -18,7 +18,7 @@ from skb_pipeline.planning.engines.completions import Message
 from skb_pipeline.planning.prompts.data_blocks import DataBlock, json_line, text_block
 from skb_pipeline.planning.prompts.guidance import Guidance
 from skb_pipeline.planning.prompts.plan_form import MOST_ANCHORS, MOST_HOPS, NotInFormError, PlanForm
-from skb_pipeline.plans.plan import MatchMode, Plan, RiskLevel
+from skb_pipeline.plans.plan import Direction, MatchMode, Plan, RiskLevel
 from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.storage.artifacts import stable_hash
 
@@ -30,6 +30,8 @@ MOST_ALLOWED = 60
 MOST_LINKED = 5
 MOST_NAME = 160
 """Bounds of what is repeated to the model: characters (escapes included), faults, triples, nodes per anchor."""
+
+_DIRECTIONS = (Direction.OUT.value, Direction.IN.value, Direction.ANY.value)
 
 
 class PromptSet:
@@ -106,7 +108,7 @@ class PromptSet:
             else:
                 left_out.append(f"rule {rule.text[:60]!r}: {rule.needs} are off")
         for hint in guidance.hints:
-            skeleton = json_line(_skeleton(hint.skeleton))
+            skeleton = json_line(_skeleton(hint.skeleton, self.form.directions))
             hints.append({"path": hint.path, "signals": " ".join(hint.signals.split()), "skeleton": skeleton})
         for example in guidance.examples:
             try:
@@ -116,14 +118,19 @@ class PromptSet:
             else:
                 examples.append({"question": json_line(example.question), "plan": plan})
         self.left_out = tuple(left_out)
+        two_ways = self.form.schema.two_ways
         return _render(
             "system.j2",
             types=[_type_line(spec, name) for name in spec.node_types],
             candidates=", ".join(map(json_line, spec.candidate_types)),
-            triples=[{"names": json_line(list(r.triple)), "gloss": _gloss(r)} for r in spec.relations],
+            triples=[
+                {"names": json_line(list(r.triple)), "gloss": _gloss(r, headings), "directed": two_ways(*r.triple)}
+                for r, headings in zip(spec.relations, spec.headings, strict=True)
+            ],
             form=_form_line(self.form),
             modes=self.form.retrieval_modes,
             negated=self.form.negated_hops,
+            directed=self.form.directions,
             most_anchors=MOST_ANCHORS,
             most_hops=MOST_HOPS,
             rules=rules,
@@ -144,6 +151,8 @@ class PromptSet:
         if "retrieval_mode" in text and self.form.retrieval_modes:
             modes = self.json_schema()["properties"]["retrieval_mode"]["enum"]
             lines.append('values of "retrieval_mode": ' + ", ".join(map(json_line, modes)))
+        if "direction" in text and self.form.directions:
+            lines.append('values of "direction": ' + ", ".join(json_line(direction) for direction in _DIRECTIONS))
         triples = _triples_spoken_of(schema, text)
         lines += [f"[type, relation, type]: {json_line(list(triple))}" for triple in triples[:MOST_ALLOWED]]
         if len(triples) > MOST_ALLOWED:
@@ -194,27 +203,31 @@ def _type_line(spec: DatasetSpec, name: str) -> dict[str, str]:
     }
 
 
-def _gloss(relation: RelationSpec) -> str:
-    """Headings of the neighbours from both ends; empty where the spec gives none."""
-    ends = (relation.head_label or relation.name, relation.tail_label or relation.name)
-    return "" if ends == (relation.name, relation.name) else " / ".join(map(json_line, ends))
+def _gloss(relation: RelationSpec, headings: tuple[str, str]) -> str:
+    """Headings of the neighbours from both ends; empty where they are the relation's name."""
+    return "" if headings == (relation.name, relation.name) else " / ".join(map(json_line, headings))
 
 
 def _form_line(form: PlanForm) -> str:
     """The form of a plan with placeholders, in the order of the schema."""
     mode = '"retrieval_mode": …, ' if form.retrieval_modes else ""
+    directed = ', "direction": …' if form.directions else ""
     negated = ', "negated": …' if form.negated_hops else ""
     return (
         f'{{{mode}"anchors": [{{"var": …, "text": …, "label": …, "match_mode": …}}, …], '
-        f'"hops": [{{"from": …, "rel": …, "to_var": …, "to_label": …{negated}}}, …], '
+        f'"hops": [{{"from": …, "rel": …, "to_var": …, "to_label": …{directed}{negated}}}, …], '
         '"target": {"var": "T", "labels": […], "relevance_text": …}, "risk_level": …}'
     )
 
 
-def _skeleton(plan: Plan) -> dict[str, Any]:
+def _skeleton(plan: Plan, directions: bool) -> dict[str, Any]:
     """What of a plan a path decides."""
     anchors = [{"var": a.var, "text": a.text, "label": a.label} for a in plan.anchors]
-    hops = [{"from": h.from_var, "rel": h.rel, "to_var": h.to_var, "to_label": h.to_label} for h in plan.hops]
+    hops = [
+        {"from": h.from_var, "rel": h.rel, "to_var": h.to_var, "to_label": h.to_label}
+        | ({"direction": h.direction.value} if directions else {})
+        for h in plan.hops
+    ]
     return {"anchors": anchors, "hops": hops}
 
 

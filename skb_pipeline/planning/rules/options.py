@@ -10,9 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from skb_pipeline.planning.rules.directions import Senses, direction_in
 from skb_pipeline.planning.rules.reading import Place, Reading
 from skb_pipeline.planning.rules.vocabulary import Spot
 from skb_pipeline.planning.settings import PlannerSpec
+from skb_pipeline.plans.plan import Direction
 from skb_pipeline.plans.schema import GraphSchema, Triple
 
 _BEFORE, _BEHIND = 4.0, 2.5
@@ -56,6 +58,8 @@ class Option:
         via: type between the two hops; None for one hop.
         noun: first word of the noun that names it; None where the question does not.
         relations: one per hop, from the mention on.
+        directions: one per hop, seen from its end towards the mention; ``any`` where the words do not tell, or a
+            direction would filter nothing.
         negated: the hop says that there is no such edge.
         spoken: every relation has a word in the question, or is the only one the schema allows.
         score: see the module docstring.
@@ -67,6 +71,7 @@ class Option:
     via: str | None
     noun: int | None
     relations: tuple[str, ...]
+    directions: tuple[Direction, ...]
     negated: bool
     spoken: bool
     score: float
@@ -77,6 +82,8 @@ class _Fit:
     """How well a relation fits between two types at one place of the question."""
 
     relation: str
+    direction: Direction
+    word: Spot | None
     score: float
     spoken: bool
 
@@ -88,6 +95,7 @@ class OptionMaker:
         schema: the allowed triples.
         edges: edges per triple, as stored; missing means none.
         hints: of the spec.
+        senses: which way the words for relations run.
     """
 
     def __init__(
@@ -95,8 +103,10 @@ class OptionMaker:
         schema: GraphSchema,
         edges: Mapping[Triple, int],
         hints: PlannerSpec,
+        senses: Senses,
     ) -> None:
         self._schema = schema
+        self._senses = senses
         self._negatable = frozenset(hints.negatable)
         self._preferred = frozenset(hints.preferred)
         self._opposites: dict[str, set[str]] = defaultdict(set)
@@ -143,7 +153,8 @@ class OptionMaker:
         for fit in self._fits(reading, label, target_type, *reading.listing(place), target):
             if not negated or fit.relation in self._negatable:
                 score = fit.score + bonus + near
-                yield Option(place, label, target_type, None, None, (fit.relation,), negated, fit.spoken, score)
+                hop = (fit.relation,), (fit.direction,)
+                yield Option(place, label, target_type, None, None, *hop, negated, fit.spoken, score)
 
     def _named(
         self, reading: Reading, place: Place, target: Spot | None, label: str, target_type: str, bonus: float
@@ -160,8 +171,11 @@ class OptionMaker:
                         score = inner.score + fit.score / 2 + bonus + shift
                         score += _MIRRORED * (label == target_type and inner.relation == fit.relation)
                         relations = (inner.relation, fit.relation)
+                        # A word behind the noun that speaks of the mention says nothing of the target.
+                        outer_way = Direction.ANY if fit.word is inner.word else fit.direction
                         spoken = inner.spoken and fit.spoken
-                        yield Option(place, label, target_type, via, noun.first, relations, False, spoken, score)
+                        hops = relations, (inner.direction, outer_way)
+                        yield Option(place, label, target_type, via, noun.first, *hops, False, spoken, score)
 
     def _unnamed(
         self, reading: Reading, place: Place, target: Spot | None, label: str, target_type: str, bonus: float
@@ -174,12 +188,15 @@ class OptionMaker:
                     mirrored = label == target_type and inner.relation == fit.relation
                     if n > 1 and not mirrored:
                         continue
+                    if mirrored and Direction.ANY not in (inner.direction, fit.direction):
+                        continue  # the words say which way one edge runs, not that there are two
                     # One place of the question speaks of both hops, so the same words must not count twice.
                     words = max(inner.score, fit.score) + min(inner.score, fit.score) / 4
                     score = words + bonus + _UNNAMED + detour
                     score += _MIRRORED if mirrored else _CROSSED * (label == target_type)
-                    relations = (inner.relation, fit.relation)
-                    yield Option(place, label, target_type, via, None, relations, False, False, score)
+                    # That place says which way one edge runs; of two it says nothing.
+                    hops = (inner.relation, fit.relation), (Direction.ANY, Direction.ANY)
+                    yield Option(place, label, target_type, via, None, *hops, False, False, score)
 
     def _fits(self, reading: Reading, one: str, other: str, first: int, last: int, towards: Spot | None) -> list[_Fit]:
         """Relations between two types, best first, for a thing at words ``first`` to ``last``."""
@@ -187,22 +204,26 @@ class OptionMaker:
         total = sum(counts.values()) or 1
         fits = []
         forced = reading.said_negatively(reading.left_gap(first))
-        spoken = {
-            relation: _words_score(reading, relation, first, last, towards) for relation in self._schema.relations
-        }
+        nearest = {relation: _best_word(reading, relation, first, last, towards) for relation in self._schema.relations}
+        spoken = {relation: score for relation, (score, _) in nearest.items()}
         for relation, edges in counts.items():
-            words = spoken[relation]
+            words, word = nearest[relation]
             if (forced and relation not in forced) or any(spoken[o] > words for o in self._opposites[relation]):
                 continue
             score = words + _CUSTOMARY * edges / total + _PREFERRED * (relation in self._preferred)
             if words == 0 and (self._opposites[relation] & self._preferred or any(spoken[o] > 0 for o in counts)):
                 score += _UNSAID
-            fits.append(_Fit(relation, score, words > 0 or len(counts) == 1))
+            way = Direction.ANY
+            if word is not None and self._schema.two_ways(one, relation, other):
+                way = direction_in(reading, self._senses, relation, word, first, last, towards)
+            fits.append(_Fit(relation, way, word, score, words > 0 or len(counts) == 1))
         return sorted(fits, key=lambda fit: (-fit.score, fit.relation))
 
 
-def _words_score(reading: Reading, relation: str, first: int, last: int, towards: Spot | None) -> float:
-    """Best score of a word for the relation in the gaps around a thing."""
+def _best_word(
+    reading: Reading, relation: str, first: int, last: int, towards: Spot | None
+) -> tuple[float, Spot | None]:
+    """The best score of a word for the relation in the gaps around a thing, and that word."""
     gaps = [(_BEFORE, reading.left_gap(first), first), (_BEHIND, reading.right_gap(last), last)]
     if any(noun.first == first for noun in reading.nouns):
         gaps.append((_BEFORE, (first, last + 1), first))
@@ -212,12 +233,14 @@ def _words_score(reading: Reading, relation: str, first: int, last: int, towards
             (_BEHIND, (last + 1, towards.first), last),
             (_BEHIND, reading.right_gap(towards.last), towards.last),
         ]
-    scores = [0.0]
+    best: tuple[float, Spot | None] = (0.0, None)
     for weight, gap, to in gaps:
-        distance = reading.nearest(relation, gap, to)
-        if distance is not None:
-            scores.append(weight - min(_FADING * (distance - 1), weight / 2))
-    return max(scores)
+        found = reading.nearest(relation, gap, to)
+        if found is not None:
+            distance, word = found
+            score = weight - min(_FADING * (distance - 1), weight / 2)
+            best = max(best, (score, word), key=lambda scored: scored[0])
+    return best
 
 
 def _noun_before(reading: Reading, place: Place) -> Spot | None:

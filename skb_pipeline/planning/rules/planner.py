@@ -18,16 +18,17 @@ import numpy as np
 
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.linking.name_index import Match, Mention, NameIndex
+from skb_pipeline.planning.rules.directions import Senses
 from skb_pipeline.planning.rules.fitness import TextFitness
 from skb_pipeline.planning.rules.neighbours import Neighbours
 from skb_pipeline.planning.rules.options import Option, OptionMaker
 from skb_pipeline.planning.rules.reading import Place, Reading, read
 from skb_pipeline.planning.rules.vocabulary import Spot, Vocabulary
-from skb_pipeline.plans.plan import TARGET, Anchor, Hop, Plan, RiskLevel, Target, ValidatedPlan
+from skb_pipeline.plans.plan import TARGET, Anchor, Direction, Hop, Plan, RiskLevel, Target, ValidatedPlan
 from skb_pipeline.plans.schema import GraphSchema, Triple
 from skb_pipeline.plans.validation import MAX_ANCHORS, MAX_HOPS, validate
 
-VERSION = "4"
+VERSION = "5"
 
 
 _OPTIONS = 8
@@ -119,8 +120,9 @@ class RulesPlanner:
     ) -> None:
         self.schema = GraphSchema.from_spec(spec)
         self.index = index or NameIndex.build(con, spec.linking.name_fields)
-        self.vocabulary = Vocabulary.from_spec(spec)
-        self._maker = OptionMaker(self.schema, _edges_per_triple(con), spec.planner)
+        senses = Senses(spec)
+        self.vocabulary = Vocabulary.from_spec(spec, senses.added)
+        self._maker = OptionMaker(self.schema, _edges_per_triple(con), spec.planner, senses)
         self._neighbours = Neighbours(con)
         self._fitness = TextFitness(con) if check_answers else None
 
@@ -269,19 +271,20 @@ def _assemble(reading: Reading, chosen: Sequence[Option], target: Spot | None, n
     """The plan of the chosen options; notes gain a line per decision and per part left out."""
     anchors, hops = [], []
     target_type = chosen[0].target
-    between: dict[tuple[int | None, str | None, str], str] = {}
+    between: dict[tuple[int | None, str | None, str, Direction], str] = {}
     for i, option in enumerate(chosen):
         var = f"a{i}"
         anchors.append(Anchor(var=var, text=option.place.mention.surfaces[option.label], label=option.label))
         end = TARGET
         if option.via is not None:
-            key = (option.noun if option.noun is not None else -1 - i, option.via, option.relations[1])
+            noun = option.noun if option.noun is not None else -1 - i
+            key = (noun, option.via, option.relations[1], option.directions[1])
             fresh = key not in between
             end = between.setdefault(key, f"m{len(between)}")
             if fresh:
-                hops.append(_hop(end, option.relations[1], TARGET, target_type))
+                hops.append(_hop(end, option.relations[1], TARGET, target_type, option.directions[1]))
         label = option.via or target_type
-        hops.append(_hop(var, option.relations[0], end, label, negated=option.negated))
+        hops.append(_hop(var, option.relations[0], end, label, option.directions[0], negated=option.negated))
         notes.append(_option_note(option))
     taken = [group for group in _same_things(reading.places) if any(o.place in group for o in chosen)]
     left_out = [p for p in reading.places if not any(p in group for group in taken)]
@@ -313,8 +316,9 @@ def _why_left_out(reading: Reading, place: Place) -> str:
     return "joined by no relation that fits"
 
 
-def _hop(start: str, relation: str, end: str, label: str, *, negated: bool = False) -> Hop:
-    return Hop.model_validate({"from": start, "rel": relation, "to_var": end, "to_label": label, "negated": negated})
+def _hop(start: str, relation: str, end: str, label: str, direction: Direction, *, negated: bool = False) -> Hop:
+    ends = {"from": start, "rel": relation, "to_var": end, "to_label": label}
+    return Hop.model_validate({**ends, "negated": negated, "direction": direction})
 
 
 def _risk(
@@ -338,7 +342,8 @@ def _risk(
 
 
 def _joined_alike(one: Option, other: Option) -> bool:
-    return (one.relations, one.via, one.noun, one.label) == (other.relations, other.via, other.noun, other.label)
+    paths = [(o.relations, o.directions, o.via, o.noun, o.label) for o in (one, other)]
+    return paths[0] == paths[1]
 
 
 def _failure(question: str, mentions: Sequence[Mention]) -> PlanOutcome:
@@ -356,7 +361,9 @@ def _target_note(reading: Reading, target: Spot | None, types: Sequence[str]) ->
 
 
 def _option_note(option: Option) -> str:
-    path = f" – {option.via}".join(f" –{relation}" for relation in option.relations)
+    hops = zip(option.relations, option.directions, strict=True)
+    edges = [relation if way is Direction.ANY else f"{relation}, {way}" for relation, way in hops]
+    path = f" – {option.via}".join(f" –{edge}" for edge in edges)
     others = sorted(set(option.place.mention.nodes) - {option.label})
     return (
         f"{option.place.mention.text!r} ({option.place.mention.match.name.lower()}) is a {option.label}:"

@@ -111,15 +111,17 @@ class Reading:
         gap = self.left_gap(place.first)
         return self.negated(gap) or bool(self.said_negatively(gap))
 
-    def nearest(self, relation: str, gap: tuple[int, int], to: int) -> int | None:
-        """Distance in words from position ``to`` to the nearest word for ``relation`` in a gap; None if absent."""
+    def nearest(self, relation: str, gap: tuple[int, int], to: int) -> tuple[int, Spot] | None:
+        """The word for ``relation`` in a gap that is nearest to position ``to``, with its distance in words; None if
+        there is none."""
         low, high = gap
         return min(
             (
-                min(abs(s.first - to), abs(s.last - to))
+                (min(abs(s.first - to), abs(s.last - to)), s)
                 for s in self.relations
                 if relation in s.meanings and low <= s.last < high
             ),
+            key=lambda found: found[0],
             default=None,
         )
 

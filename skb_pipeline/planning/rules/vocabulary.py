@@ -65,8 +65,9 @@ class Vocabulary:
     negations: frozenset[str]
 
     @classmethod
-    def from_spec(cls, spec: DatasetSpec) -> Self:
-        """Words of the schema (names, plurals, headings of documents) and of ``spec.planner``.
+    def from_spec(cls, spec: DatasetSpec, more: Iterable[tuple[str, str]] = ()) -> Self:
+        """Words of the schema (names, plurals, headings of documents) and of ``spec.planner``, and ``more`` phrases for
+        relations, each with its relation.
 
         A heading that is itself a word for a type (``genes``) tells nothing of the relation and is left out.
         """
@@ -80,8 +81,10 @@ class Vocabulary:
                 if phrase not in types and not FUNCTION_WORDS.issuperset(fold(phrase).split()):
                     relations.add(phrase, relation.name)
         for name, phrases in spec.planner.relation_words.items():
-            for phrase in phrases:
-                relations.add(phrase, name)
+            for given in phrases:
+                relations.add(given if isinstance(given, str) else given.words, name)
+        for phrase, name in more:
+            relations.add(phrase, name)
         return cls(types, relations, frozenset(fold(word) for word in spec.planner.negation_words))
 
     def __contains__(self, phrase: object) -> bool:

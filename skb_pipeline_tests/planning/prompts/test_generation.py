@@ -68,7 +68,8 @@ def test_questions_of_other_splits_change_nothing() -> None:
     assert mixed.plans == alone.plans
     assert len(expected.kept.examples) == 3
     # Most frequent templates of training come first, though also_view has most questions.
-    assert [hint.path for hint in expected.kept.hints[:2]] == [BUY, BRAND]
+    directed = [BUY.replace("also_buy", f"also_buy, {direction}") for direction in ("in", "out")]
+    assert [hint.path for hint in expected.kept.hints[:3]] == [*directed, BRAND]
     shown = PromptSet(spec_with(), expected.kept).messages("q")[0].content
     assert not any(row["query"] in shown for row in others)
 
@@ -183,9 +184,13 @@ def test_hints_are_valid_paths_with_the_words_of_the_schema() -> None:
     assert first.skeleton.anchors[0].text == "BRAND"
     two = "product <-also_buy- product <-has_brand- brand"
     path = schema_hints(toy_spec(candidates=["product"]), {two: 3})[0]
-    assert path.path == two
+    assert path.path == "product <-also_buy, in- product <-has_brand- brand"
     assert "joined through a product that is not named" in path.signals
     assert [hop.rel for hop in path.skeleton.hops] == ["has_brand", "also_buy"]
+    assert [hop.direction for hop in path.skeleton.hops] == ["any", "out"]  # the product between is the head
+    assert path.signals.endswith(
+        '"also bought", as seen from the product before it (the other way "also bought (reverse)")'
+    )
 
 
 def test_hints_lead_to_candidate_types_only() -> None:
@@ -216,4 +221,5 @@ def test_guidance_of_generated_questions() -> None:
     assert relations == {triple.relation for triple in spec.triples}
     assert generate_guidance(spec, skb.schema, questions, skb.run) == made
     counts = train["template"].value_counts()
-    assert counts[made.kept.hints[0].path] >= counts[made.kept.hints[1].path]
+    asked = [counts.get(hint.path.replace(", in", "").replace(", out", ""), 0) for hint in made.kept.hints]
+    assert asked == sorted(asked, reverse=True)

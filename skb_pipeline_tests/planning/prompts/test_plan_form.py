@@ -24,6 +24,10 @@ ODD = GraphSchema(
     ),
     ("gene/protein", 'quo"te'),
 )
+UNDIRECTED = GraphSchema(
+    ("p", "q"), (Triple("p", "x", "q"), Triple("p", "y", "p")), ("p", "q"), (Triple("p", "y", "p"),)
+)
+"""No direction filters anything here: two types one way, one type symmetric."""
 OPTIONS = [(negated, modes) for negated in (False, True) for modes in (False, True)]
 EMPTY = Graph({}, [])
 
@@ -94,23 +98,36 @@ def test_options_are_no_part_of_the_form_unless_on() -> None:
 
 @pytest.mark.parametrize(("negated", "modes"), OPTIONS)
 def test_what_no_prompt_offers_yet_is_no_part_of_the_form(negated: bool, modes: bool) -> None:
-    plan = PlanForm(ODD, negated, modes).json_schema()["properties"]
-    assert {*plan} - {"retrieval_mode"} == {"anchors", "hops", "target", "risk_level"}
-    assert {*plan["hops"]["items"]["properties"]} - {"negated"} == {"from", "rel", "to_var", "to_label"}
+    for schema, more in ((UNDIRECTED, set()), (ODD, {"direction"})):
+        plan = PlanForm(schema, negated, modes).json_schema()["properties"]
+        assert {*plan} - {"retrieval_mode"} == {"anchors", "hops", "target", "risk_level"}
+        assert {*plan["hops"]["items"]["properties"]} - {"negated"} == {"from", "rel", "to_var", "to_label"} | more
 
 
 @pytest.mark.parametrize(
     ("hop", "where"),
     [
-        ({"direction": "out"}, []),
         ({"optional": True}, []),
         ({}, [{"var": "T", "field": "f", "op": "=", "value": 1}]),
     ],
 )
 def test_a_plan_that_says_more_than_the_form_is_not_cut_down_to_it(hop, where) -> None:
     hops = [{"from": "a", "rel": "x", "to_var": "T", "to_label": "p", **hop}]
-    with pytest.raises(NotInFormError, match="a direction, an optional hop or a condition"):
+    with pytest.raises(NotInFormError, match="an optional hop or a condition"):
         PlanForm(RANDOM_SCHEMA, True, True).dump(_plan(hops=hops, where=where))
+
+
+@pytest.mark.parametrize("negated", [False, True])
+def test_directions_are_part_of_the_form_where_they_filter_edges(negated: bool) -> None:
+    hop = {"from": "a", "rel": "x", "to_var": "T", "to_label": "p"}
+    plan = _plan("p", hops=[{**hop, "direction": "in"}])
+    form = PlanForm(RANDOM_SCHEMA, negated)
+    shown = form.dump(plan)["hops"][0]
+    assert shown == {**hop, "direction": "in"} | ({"negated": False} if negated else {})
+    assert list(shown) == list(form.json_schema()["properties"]["hops"]["items"]["properties"])
+    assert form.dump(_plan("p"))["hops"][0]["direction"] == "any"
+    with pytest.raises(NotInFormError, match="has a direction"):
+        PlanForm(UNDIRECTED, negated).dump(plan)
 
 
 def _plan(anchor: str = "q", rel: str = "x", **changes: object) -> Plan:
