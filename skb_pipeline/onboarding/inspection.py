@@ -18,6 +18,7 @@ import duckdb
 from skb_pipeline.datasets.records import RawNode, SourceAdapter
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.questions.from_source import queries_from_source
+from skb_pipeline.questions.templates import without_direction
 from skb_pipeline.skb.ingest import LoadReport, ingest
 from skb_pipeline.storage.duck import connect
 
@@ -36,14 +37,16 @@ class Inspection:
         dataset, files, megabytes: what was read.
         stops: why a load of this source, or its questions, would stop; empty when it would not.
         warnings: what a person should look at.
-        nodes, edges: rows in, stored, quarantined, duplicates dropped (see ``skb.ingest.LoadReport``).
+        nodes, edges: rows in, stored, quarantined, duplicates dropped, nodes also merged (see
+            ``skb.ingest.LoadReport``).
         types: nodes per declared type, and how many of them share their name with another node of the type.
         fields: per declared field: shape, share of nodes with a value, kinds of raw values, coercions.
         relations: declared triples with stored edges.
         undeclared: triples that occur and are not declared, with rows.
         dangling_edges: rows with an end that is no node.
         quarantine: per reason: rows, and up to three examples ``file:row: content``.
-        duplicate_ids: ids whose rows differ (up to five).
+        duplicate_ids: types and ids whose rows differ and are merged (up to five).
+        conflicts: per field with different values in rows of one id: nodes, and up to three examples of what is kept.
         shared_names: the five names that most nodes of one type share.
         hubs: the five nodes with most edges.
         questions: counts of ``questions.from_source``; None when the source has none.
@@ -64,6 +67,7 @@ class Inspection:
     dangling_edges: int = 0
     quarantine: Rows = field(default_factory=list)
     duplicate_ids: list[str] = field(default_factory=list)
+    conflicts: Rows = field(default_factory=list)
     shared_names: Rows = field(default_factory=list)
     hubs: Rows = field(default_factory=list)
     questions: dict[str, Any] | None = None
@@ -76,7 +80,12 @@ class Inspection:
     def sections(self) -> list[tuple[str, Rows]]:
         """(title, rows) for a person, without empty ones; all rows of a section have the same keys."""
         lines = [{"rows": what, **numbers} for what, numbers in (("nodes", self.nodes), ("edges", self.edges))]
-        common = ["rows", "rows_in", "stored", "quarantined", "duplicates_dropped"]
+        common = ["rows", "rows_in", "stored", "quarantined", "duplicates_dropped", "merged"]
+        conflicts = [
+            {"field": c["field"], "nodes": c["nodes"], "example": example}
+            for c in self.conflicts
+            for example in c["examples"]
+        ]
         questions = [{"questions": k.replace("_", " "), "": v} for k, v in (self.questions or {}).items()]
         quarantine = [
             {"reason": q["reason"], "rows": q["rows"], "example": example}
@@ -84,12 +93,13 @@ class Inspection:
             for example in q["examples"]
         ]
         found = [
-            ("Rows", [{k: line[k] for k in common} for line in lines if len(line) > 1]),
+            ("Rows", [{k: line.get(k, 0) for k in common} for line in lines if len(line) > 1]),
             ("Node types", self.types),
             ("Fields", [{**f, **{key: _counts_text(f[key]) for key in ("found", "coerced")}} for f in self.fields]),
             ("Relations", self.relations),
             ("Triples that are not declared", self.undeclared),
             ("Would be quarantined", quarantine),
+            ("Different values in rows of one id", conflicts),
             ("Left out by the adapter's rules", [{"what": k, "rows": n} for k, n in self.out_of_scope.items()]),
             ("Names shared by several nodes of a type", self.shared_names),
             ("Nodes with most edges", self.hubs),
@@ -175,13 +185,10 @@ def _fill(
         {"reason": reason, "rows": rows, "examples": _examples(con, reason)}
         for reason, rows in report.quarantine_reasons.items()
     ]
-    found.duplicate_ids = [
-        row["id"]
-        for row in _dicts(
-            con,
-            """SELECT DISTINCT raw->>'external_id' AS id FROM quarantine WHERE reason = 'rows of one id differ'
-               ORDER BY id LIMIT 5""",
-        )
+    found.duplicate_ids = report.merged_nodes.examples
+    found.conflicts = [
+        {"field": name, "nodes": nodes, "examples": report.merged_nodes.conflict_examples[name]}
+        for name, nodes in report.merged_nodes.conflicts.items()
     ]
     found.shared_names = _dicts(
         con, f"SELECT node_type AS type, name, n AS nodes FROM ({_SHARED}) ORDER BY n DESC, node_type, name LIMIT 5"
@@ -279,14 +286,19 @@ def _judge(found: Inspection, spec: DatasetSpec, report: LoadReport) -> None:
     if found.undeclared:
         total = sum(row["rows"] for row in found.undeclared)
         warn(f"{total} edges are of {len(found.undeclared)} triples that are not declared")
-    if found.duplicate_ids:
-        warn(f"rows of one id differ, so none of them is stored: {', '.join(found.duplicate_ids)}")
+    if report.merged_nodes.nodes:
+        differing = ", ".join(f"{name} in {n}" for name, n in report.merged_nodes.conflicts.items())
+        warn(
+            f"{report.merged_nodes.nodes} nodes have rows that differ and are merged, such as "
+            f"{', '.join(found.duplicate_ids)}; different values: {differing or 'none'}"
+        )
 
 
 def _ask_questions(found: Inspection, spec: DatasetSpec, source: SourceAdapter, con: duckdb.DuckDBPyConnection) -> None:
     try:
         queries = source.queries()
-        if queries is None:
+        if queries is None:  # they are made from the graph
+            found.warnings.extend(without_direction(spec))
             return
         _, report = queries_from_source(con, queries, spec.candidate_types)
     except ValueError as error:

@@ -172,7 +172,9 @@ class _Merged:
 
     def _join(self, name: str, items: list[str]) -> None:
         kept = self.values[name]
-        known = self._items.setdefault(name, set(kept))
+        if name not in self._items:
+            self._items[name] = set(kept)
+        known = self._items[name]
         new = [item for item in dict.fromkeys(items) if item not in known]
         if new:
             kept += new

@@ -18,6 +18,7 @@ PRODUCTS = [
     {"id": "3", "title": "Bag", "feature": "one"},
     {"id": "4"},
     {"id": "4", "title": "x"},
+    {"id": "4", "title": "y"},
     {"title": "no id"},
 ]
 EDGES = [
@@ -58,13 +59,13 @@ def inspect(spec: dict[str, Any], **limits: float) -> Inspection:
 def test_everything_a_load_would_do_is_told(spec: dict[str, Any]) -> None:
     found = inspect(spec, max_bad_edge_rate=0.6, max_bad_node_rate=0.6)
     assert found.stops == []
-    assert found.nodes == {"rows_in": 7, "stored": 3, "quarantined": 4, "duplicates_dropped": 0}
-    assert found.types[0] == {"type": "product", "nodes": 3, "that share their name": 2}
+    assert found.nodes == {"rows_in": 8, "stored": 4, "quarantined": 2, "duplicates_dropped": 0, "merged": 2}
+    assert found.types[0] == {"type": "product", "nodes": 4, "that share their name": 2}
     fields = {row["field"]: row for row in found.fields}
     assert fields["product.price"] == {
         "field": "product.price",
         "declared": "number",
-        "filled": 0.3333,
+        "filled": 0.25,
         "found": {"digits": 1, "text": 1},
         "coerced": {"unparseable_number": 1},
     }
@@ -74,20 +75,25 @@ def test_everything_a_load_would_do_is_told(spec: dict[str, Any]) -> None:
     assert found.dangling_edges == 1
     reasons = {row["reason"]: row for row in found.quarantine}
     assert {reason: row["rows"] for reason, row in reasons.items()} == {
-        "rows of one id differ": 2, "external id is missing": 1, "line is not a JSON object": 1,
+        "external id is missing": 1, "line is not a JSON object": 1,
         "relation is not declared between these types": 2, "tail does not exist": 1,
     }  # fmt: skip
     assert reasons["line is not a JSON object"]["examples"] == [
-        'p.jsonl:7: {"external_id": null, "node_type": null, "text": "{broken"}'
+        'p.jsonl:8: {"external_id": null, "node_type": null, "text": "{broken"}'
     ]
-    assert found.duplicate_ids == ["4"]
+    assert found.duplicate_ids == ["product 4"]
+    assert found.conflicts == [
+        {"field": "product.title", "nodes": 1, "examples": ['4: "x", not "y"']},
+    ]
     assert found.shared_names == [{"type": "product", "name": "Tent", "nodes": 2}]
     assert found.hubs[0] == {"type": "product", "id": "1", "name": "Tent", "edges": 2}
     assert found.questions is not None
     assert found.questions["absent_answers"] == {"test": 1}
     for said in ("field product.about has no value", "node type 'brand' has no nodes", "no edge of 'similar'",
                  "1 edges have an end that is no node", "2 edges are of 1 triples", "such as ['99']",
-                 "1 questions have no answer"):  # fmt: skip
+                 "1 questions have no answer",
+                 "1 nodes have rows that differ and are merged, such as product 4; different values: product.title in"
+                 " 1"):  # fmt: skip
         assert any(said in warning for warning in found.warnings), said
 
 
@@ -99,8 +105,8 @@ def test_everything_a_load_would_do_is_told(spec: dict[str, Any]) -> None:
             "3 of 5 edge rows are bad (60.0%), more than source.max_bad",
         ),
         (
-            {"max_bad_edge_rate": 1, "max_bad_node_rate": 0.5},
-            "4 of 7 node rows are bad (57.1%), more than source.max_bad",
+            {"max_bad_edge_rate": 1, "max_bad_node_rate": 0.2},
+            "2 of 8 node rows are bad (25.0%), more than source.max_bad",
         ),
     ],
 )
