@@ -78,7 +78,8 @@ class SourceAdapter(Protocol):
 
     ``out_of_scope`` counts, by reason, rows that are no part of the graph by the adapter's documented rules. An adapter
     may also have ``own_ids`` (true: external ids are integers, distinct over all types, and become the node ids) and
-    ``notes`` (texts about the source that stand in the load report).
+    ``notes`` (texts about the source that stand in the load report) and ``cleaned`` (changes of text it made itself, by
+    the names of ``text.cleaning.CHANGES``).
     """
 
     out_of_scope: Counter[str]

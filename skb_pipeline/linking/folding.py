@@ -2,12 +2,14 @@
 
 Three forms of a word, each coarser than the one before:
 
-* *folded*: compatibility forms replaced, accents and case removed, Greek letters spelt out (``α`` is ``alpha``);
+* *folded*: as search terms are folded (:mod:`skb_pipeline.text.folding`), with Greek letters spelt out (``α`` is
+  ``alpha``);
 * *singular*: the folded form without a plain English plural ending;
 * *stem*: the folded form without ``-ing``, ``-ed``, ``-s`` and the like; used for verbs of relations only.
 
 Punctuation and spaces separate words and are otherwise ignored, but ``+`` and ``#`` behind a word belong to it
-(``C++``, ``CD4+``). A possessive ``'s`` is dropped.
+(``C++``, ``CD4+``). A possessive ``'s`` is dropped. Combining marks never separate, and those of scripts other than
+Latin, Greek and Cyrillic never go.
 """
 
 from __future__ import annotations
@@ -17,10 +19,8 @@ import re
 import unicodedata
 from typing import NamedTuple
 
-_WORD = re.compile(r"[^\W_]+(?:[\u0300-\u036f]+[^\W_]*)*[+#]*")
-_POSSESSIVE = re.compile(r"['\u2019\u02bc\u2032]s(?![^\W_])")
-_MARKS = re.compile(r"[\u0300-\u036f]")
-_NO_WORD = re.compile(r"[^\w+#]+|_")
+from skb_pipeline.text.folding import fold_run, plain_signs, run_pattern, word_characters
+
 _GREEK = {
     letter: unicodedata.name(letter).split()[-1].lower()
     for letter in map(chr, range(0x3B1, 0x3CA))
@@ -57,8 +57,11 @@ class Word(NamedTuple):
 
 def words(text: str) -> list[Word]:
     """Words of a text in order; possessive endings are left out."""
-    endings = {match.start() + 1 for match in _POSSESSIVE.finditer(text)}
-    return [Word(m.start(), m.end(), fold_word(m.group())) for m in _WORD.finditer(text) if m.start() not in endings]
+    word, possessive, _ = _patterns()
+    if not text.isascii():
+        text = text.translate(_signs())
+    endings = {match.start() + 1 for match in possessive.finditer(text)}
+    return [Word(m.start(), m.end(), fold_word(m.group())) for m in word.finditer(text) if m.start() not in endings]
 
 
 def fold(text: str) -> str:
@@ -71,9 +74,25 @@ def fold_word(word: str) -> str:
     """The folded form of one word."""
     if word.isascii():
         return word.lower()
-    plain = _MARKS.sub("", unicodedata.normalize("NFKD", word)).casefold()
-    spelt = "".join(_GREEK.get(letter, letter) for letter in plain)
-    return _NO_WORD.sub(" ", unicodedata.normalize("NFC", spelt)).strip()
+    spelt = "".join(_GREEK.get(letter, letter) for letter in fold_run(word.translate(plain_signs())))
+    return _patterns()[2].sub(" ", spelt).strip()
+
+
+@functools.cache
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    """Patterns of a word, of a possessive ending, and of what separates within the folded form of one character."""
+    run, inside = run_pattern(), word_characters()
+    return (
+        re.compile(rf"{run}[+#]*+"),
+        re.compile(rf"'s(?![^\W_]|[{inside}])"),
+        re.compile(rf"[^\w+#{inside}]+|_"),
+    )
+
+
+@functools.cache
+def _signs() -> dict[int, str]:
+    """Typographic signs made plain, character by character, so that places stay."""
+    return {code: plain for code, plain in plain_signs().items() if len(plain) == 1}
 
 
 @functools.lru_cache(maxsize=200_000)

@@ -33,7 +33,7 @@ from skb_pipeline.plans.structure import (
     variable_types,
     variable_uses,
 )
-from skb_pipeline.text.cleaning import clean_text
+from skb_pipeline.text.cleaning import clean_text, storable
 
 MAX_ANCHORS = 12
 MAX_HOPS = 12
@@ -133,9 +133,13 @@ def _parse(plan: Plan | Mapping[str, Any] | str) -> Plan:
 
 
 def _cleaned(content: Any) -> Any:
-    """A plan's object with all its texts cleaned as those of the SKB are, so that names and values can meet."""
+    """A plan's object with its texts cleaned as those of the SKB are, so that names and values can meet; blanks at
+    their ends stay, which linking and comparing leave out anyway."""
     if isinstance(content, str):
-        return clean_text(content)
+        if storable(content) != content:
+            return content  # half a surrogate pair is a fault of its own
+        cleaned = clean_text(content)
+        return content if cleaned == content.strip() else cleaned
     if isinstance(content, Mapping):
         return {key: _cleaned(value) for key, value in content.items()}
     return [_cleaned(item) for item in content] if isinstance(content, list) else content

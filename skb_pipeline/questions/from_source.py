@@ -13,7 +13,7 @@ from skb_pipeline.datasets.records import RawQuery
 from skb_pipeline.questions.frame import QUERIES, seen_answers
 from skb_pipeline.text.cleaning import clean_text
 
-VERSION = "3"
+VERSION = "4"
 
 
 ORIGIN = "source"
@@ -73,10 +73,11 @@ def queries_from_source(
     seen: set[str] = set()
     rows = []
     for raw in queries:
-        if raw.query_id in seen:
-            raise ValueError(f"{raw.source}:{raw.row}: query id {raw.query_id!r} is used twice")
-        seen.add(raw.query_id)
-        distinct = list(dict.fromkeys(raw.answers))
+        query_id = clean_text(raw.query_id)
+        if query_id in seen:
+            raise ValueError(f"{raw.source}:{raw.row}: query id {query_id!r} is used twice")
+        seen.add(query_id)
+        distinct = list(dict.fromkeys(map(clean_text, raw.answers)))
         report.repeated_answers += len(raw.answers) - len(distinct)
         report.without_answers += not distinct
         report.splits[raw.split] = report.splits.get(raw.split, 0) + 1
@@ -88,7 +89,7 @@ def queries_from_source(
         answer_ids = [node_id for node_id, _ in found] + [absent[a] for a in missing]
         rows.append(
             {
-                "query_id": raw.query_id,
+                "query_id": query_id,
                 "query": clean_text(raw.query),
                 "split": raw.split,
                 "answer_ids": answer_ids,

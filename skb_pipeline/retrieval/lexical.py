@@ -33,7 +33,7 @@ from skb_pipeline.storage.artifacts import ManifestMismatchError
 from skb_pipeline.text import tokens as token_rule
 from skb_pipeline.text.tokens import Tokeniser
 
-VERSION = "1"
+VERSION = "2"
 
 
 _MANIFEST = "bm25.json"
@@ -58,7 +58,7 @@ class BM25Index:
         self.node_ids = node_ids
         self.n_empty = n_empty
         self._engine = engine
-        self._tokeniser = Tokeniser(spec.stopwords)
+        self._tokeniser = _tokeniser(spec)
 
     @property
     def empty(self) -> bool:
@@ -74,8 +74,8 @@ class BM25Index:
 
         Args:
             node_ids: integer [n], unique.
-            documents: text [n].
-            spec: BM25 variant, its parameters and the stop word list.
+            documents: text [n]; without headings where ``spec.headings`` says so.
+            spec: BM25 variant, its parameters, and what is a term.
 
         Raises:
             ValueError: lengths differ or a node id occurs twice.
@@ -87,7 +87,7 @@ class BM25Index:
         twice = np.flatnonzero(np.diff(ids[order]) == 0)
         if len(twice):
             raise ValueError(f"node {ids[order][twice[0]]} has more than one document")
-        tokens, lengths, vocabulary = _token_ids((documents[i] for i in order), Tokeniser(spec.stopwords))
+        tokens, lengths, vocabulary = _token_ids((documents[i] for i in order), _tokeniser(spec))
         indexed = lengths > 0
         n_empty = int((~indexed).sum())
         if not indexed.any():
@@ -157,6 +157,10 @@ class BM25Index:
 
             engine = bm25s.BM25.load(folder, mmap=mmap, show_progress=False)
         return cls(spec, np.load(folder / _NODE_IDS), manifest["n_empty"], engine)
+
+
+def _tokeniser(spec: LexicalSpec) -> Tokeniser:
+    return Tokeniser(spec.stopwords, fold_accents=spec.fold_accents)
 
 
 def _settings(spec: LexicalSpec) -> dict[str, Any]:

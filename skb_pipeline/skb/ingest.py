@@ -31,10 +31,12 @@ from skb_pipeline.skb.merging import MergeReport, merge_rows
 from skb_pipeline.skb.store import TABLES, build_adjacency
 from skb_pipeline.storage.artifacts import stable_hash
 from skb_pipeline.storage.duck import connect, content_hash
-from skb_pipeline.text.cleaning import clean_ids, clean_text, coerce
+from skb_pipeline.text.cleaning import CHANGES, clean_ids, clean_names, clean_text
+from skb_pipeline.text.markup import Removed
 from skb_pipeline.text.parsers import parse_field
+from skb_pipeline.text.shapes import coerce
 
-VERSION = "3"
+VERSION = "4"
 _NODE_BATCH = 5_000
 _MEMORY = 3 << 30
 _RAW_NODE_SCHEMA = pa.schema(
@@ -75,7 +77,9 @@ class LoadReport:
             duplicates_dropped), ``reciprocal_kept`` (pairs), ``self_loops``.
         nodes_by_type, edges_by_relation: stored rows.
         fill_rate: ``type.field`` -> share of nodes that have a value.
-        cleaned: text changes by kind; coerced: ``type.field: kind`` -> values.
+        cleaned: text changes by kind (of ids, types and relations of edges, too); coerced: ``type.field: kind`` ->
+            values.
+        html_removed: ``type.field`` -> what was taken out of values declared as HTML (see ``text.markup.Removed``).
         quarantine_reasons: reason -> rows; out_of_scope: what the adapter left out by its rules.
         notes: what the adapter has to say about the source.
         nodes_without_name: nodes stored with an empty name.
@@ -91,6 +95,7 @@ class LoadReport:
     fill_rate: dict[str, float] = field(default_factory=dict)
     cleaned: dict[str, int] = field(default_factory=dict)
     coerced: dict[str, int] = field(default_factory=dict)
+    html_removed: dict[str, dict[str, Any]] = field(default_factory=dict)
     quarantine_reasons: dict[str, int] = field(default_factory=dict)
     out_of_scope: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -122,9 +127,11 @@ def ingest(spec: DatasetSpec, source: SourceAdapter, path: Path, *, previous: Pa
         con.execute(f"SET memory_limit = '{_memory_limit() >> 20} MiB'")
         _stage_nodes(con, spec, source.nodes(), report)
         _store_nodes(con, spec, previous, report, own_ids=getattr(source, "own_ids", False))
-        _stage_edges(con, source.edges())
+        _stage_edges(con, source.edges(), report)
         _store_edges(con, spec, report)
         report.out_of_scope = dict(sorted(source.out_of_scope.items()))
+        by_adapter: dict[str, int] = getattr(source, "cleaned", {})
+        report.cleaned = dict(sorted((Counter(report.cleaned) + Counter(by_adapter)).items()))
         report.notes = list(getattr(source, "notes", []))
         _check_bad_rates(con, spec, report)
         build_adjacency(con)
@@ -189,26 +196,33 @@ def _stage_nodes(
 ) -> None:
     cleaned: Counter[str] = Counter()
     coerced: dict[str, Counter[str]] = defaultdict(Counter)
-    rows = (_clean_node(spec, node, cleaned, coerced) for node in nodes)
+    removed: dict[str, Removed] = defaultdict(Removed)
+    rows = (_clean_node(spec, node, cleaned, coerced, removed) for node in nodes)
     chunks = iter(lambda: list(islice(rows, _NODE_BATCH)), [])
     batches = (pa.RecordBatch.from_pylist(chunk, schema=_RAW_NODE_SCHEMA) for chunk in chunks)
     query = "SELECT *, sha256(fields) AS content_hash FROM batches"
     _create_from(con, "staging.raw_nodes", query, _RAW_NODE_SCHEMA, batches, "nodes")
     report.cleaned = dict(sorted(cleaned.items()))
     report.coerced = {f"{name}: {kind}": n for name in sorted(coerced) for kind, n in sorted(coerced[name].items())}
+    report.html_removed = {name: removed[name].as_dict() for name in sorted(removed) if removed[name].values}
 
 
 def _clean_node(
-    spec: DatasetSpec, node: RawNode, cleaned: Counter[str], coerced: dict[str, Counter[str]]
+    spec: DatasetSpec,
+    node: RawNode,
+    cleaned: Counter[str],
+    coerced: dict[str, Counter[str]],
+    removed: dict[str, Removed],
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"source": node.source, "row": node.row, "reason": None, "aliases": [], "raw": None}
     row["external_id"] = clean_text(str(node.external_id), cleaned) if node.external_id is not None else ""
     row["node_type"] = clean_text(str(node.node_type), cleaned) if node.node_type is not None else None
-    node_type = spec.node_types.get(node.node_type or "")
+    type_name = row["node_type"]
+    node_type = spec.node_types.get(type_name or "")
     if node.fault is not None:
         row["reason"] = node.fault
     elif node_type is None:
-        row["reason"] = f"node type {node.node_type!r} is not declared"
+        row["reason"] = f"node type {type_name!r} is not declared"
     elif not row["external_id"]:
         row["reason"] = "external id is missing"
     if node_type is None or row["reason"]:
@@ -217,15 +231,17 @@ def _clean_node(
     values: dict[str, Any] = {}
     for name, declared in node_type.fields.items():
         changes: Counter[str] = Counter()
-        value = coerce(node.fields.get(name), declared, changes)
+        value = coerce(
+            node.fields.get(name), declared, changes, removed[f"{type_name}.{name}"] if declared.html else None
+        )
         if declared.parse is not None:
             parsed = parse_field(node.fields.get(name), declared.parse, changes)
             values |= {f"{name}_{k}": clean_text(v) if isinstance(v, str) else v for k, v in parsed.items()}
-        _count_changes(changes, f"{node.node_type}.{name}", cleaned, coerced)
+        _count_changes(changes, f"{type_name}.{name}", cleaned, coerced)
         if value is not None:
             values[name] = value
     for name in node.fields.keys() - node_type.fields.keys():
-        coerced[f"{node.node_type}.{name}"]["undeclared_field_ignored"] += 1
+        coerced[f"{type_name}.{name}"]["undeclared_field_ignored"] += 1
     row["name"] = values.get(node_type.name_field, "")
     row["aliases"] = _aliases(node_type, values)
     # Objects inside a field keep the order of their keys: documents may show it.
@@ -235,7 +251,7 @@ def _clean_node(
 
 def _count_changes(changes: Counter[str], name: str, cleaned: Counter[str], coerced: dict[str, Counter[str]]) -> None:
     for kind, n in changes.items():
-        if kind in ("surrogate_replaced", "nul_removed", "nfc_normalised"):
+        if kind in CHANGES:
             cleaned[kind] += n
         else:
             coerced[name][kind] += n
@@ -378,14 +394,20 @@ def _sql_path(path: Path) -> str:
     return str(path).replace("'", "''")
 
 
-def _stage_edges(con: duckdb.DuckDBPyConnection, batches: Iterator[pa.RecordBatch]) -> None:
-    cleaned = (_with_clean_ids(batch) for batch in batches)
+def _stage_edges(con: duckdb.DuckDBPyConnection, batches: Iterator[pa.RecordBatch], report: LoadReport) -> None:
+    changes: Counter[str] = Counter()
+    cleaned = (_with_clean_texts(batch, changes) for batch in batches)
     _create_from(con, "staging.raw_edges", "SELECT * FROM batches", RAW_EDGE_SCHEMA, cleaned, "edges")
+    report.cleaned = dict(Counter(report.cleaned) + changes)
 
 
-def _with_clean_ids(edges: pa.RecordBatch) -> pa.RecordBatch:
+def _with_clean_texts(edges: pa.RecordBatch, changes: Counter[str]) -> pa.RecordBatch:
+    clean = {
+        "head_id": clean_ids, "tail_id": clean_ids,
+        "head_type": clean_names, "relation": clean_names, "tail_type": clean_names,
+    }  # fmt: skip
     columns = [
-        clean_ids(column) if name in ("head_id", "tail_id") else column
+        clean[name](column, changes) if name in clean else column
         for name, column in zip(edges.schema.names, edges.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=RAW_EDGE_SCHEMA)

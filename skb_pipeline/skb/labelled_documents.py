@@ -6,7 +6,7 @@ Compiled loops then write field values and names one after the other, without a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -141,16 +141,53 @@ def _field_table(spec: DatasetSpec) -> FieldTable:
     from skb_pipeline.skb.labelled_kernels import FieldTable
 
     declared = spec.node_types
-    labels = [
-        f"{kind if name == declared[kind].name_field else name}: "
-        for kind in declared
-        for name in declared[kind].document
-    ]
+    labels = [f"{label}: " for kind in declared for label in _field_labels(spec, kind)]
     return FieldTable(
         bounds=_offsets([len(node_type.document) for node_type in declared.values()]),
         keys=_texts([name for node_type in declared.values() for name in node_type.document]),
         labels=_texts(labels),
     )
+
+
+def _field_labels(spec: DatasetSpec, kind: str) -> list[str]:
+    declared = spec.node_types[kind]
+    return [kind if name == declared.name_field else name for name in declared.document]
+
+
+def without_headings(documents: Sequence[str], node_types: Sequence[str], spec: DatasetSpec) -> list[str]:
+    """Documents without labels of fields and headings of neighbours: values and names alone.
+
+    Labels stand at the beginning of lines, in one order and each once; a line of a value is not taken for one unless
+    it begins with a label that may still come.
+
+    Args:
+        documents: as :func:`build_labelled_documents` made them.
+        node_types: of each.
+        spec: the one they were made with.
+    """
+    headings = (
+        list(dict.fromkeys(label for pair in spec.headings for label in pair)) if spec.documents.relations else []
+    )
+    labels = {kind: _field_labels(spec, kind) for kind in spec.node_types}
+    return [_without(text, labels[kind], headings) for text, kind in zip(documents, node_types, strict=True)]
+
+
+def _without(document: str, labels: list[str], headings: list[str]) -> str:
+    lines = document.split("\n")
+    field = 0
+    left = set(headings)
+    for i, line in enumerate(lines):
+        found = next((n for n in range(field, len(labels)) if line.startswith(f"{labels[n]}: ")), None)
+        if found is not None:
+            field, label = found + 1, labels[found]
+        else:
+            label = next((h for h in sorted(left, key=len, reverse=True) if line.startswith(f"{h}: ")), "")
+            if not label:
+                continue
+            field = len(labels)
+            left.discard(label)
+        lines[i] = line[len(label) + 2 :]
+    return "\n".join(lines)
 
 
 def _load_lines(con: duckdb.DuckDBPyConnection, spec: DatasetSpec, codes: dict[str, int]) -> _Lines:

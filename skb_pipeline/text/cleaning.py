@@ -1,213 +1,123 @@
-"""The one cleaning step for all text that enters an SKB, and the coercion of raw values to declared shapes.
+"""The one cleaning step for all text that enters: rows of a source, ids, questions, answers, plans.
 
 Every change is counted under a readable name, so that a load report can say what happened to the source.
 """
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
-from html.parser import HTMLParser
-from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skb_pipeline.text.settings import FieldSpec, Shape
+CHANGES = ("surrogate_replaced", "nul_removed", "invisible_removed", "nfc_normalised")
+"""Names under which :func:`clean_text` counts."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
-_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
-_BLOCK_TAGS = {
-    "br",
-    "p",
-    "div",
-    "li",
-    "ul",
-    "ol",
-    "tr",
-    "td",
-    "th",
-    "table",
-    "h1",
-    "h2",
-    "h3",
-    "h4",
-    "h5",
-    "h6",
-}
-_SILENT_TAGS = {"script", "style"}
-_MAX_DEPTH = 50
-
-FieldValue = str | list[str] | int | float | list[Any] | dict[str, Any]
+INVISIBLE = (
+    "\u00ad"  # soft hyphen
+    "\u061c\u200e\u200f"  # marks of the writing direction
+    "\u200b\u2060\ufeff"  # zero width space, word joiner, byte order mark
+    "\u2061-\u2064"  # operators of formulas that are not shown
+    "\u202a-\u202e\u2066-\u2069\u206a-\u206f"  # embedded writing directions and deprecated controls
+)
+"""Characters that show nothing and tell no words apart, as the inside of a character class."""
+JOINERS = "\u200c\u200d"
+"""ZWNJ and ZWJ: inside words of Indic and Arabic scripts and inside emoji they decide what is read."""
+_UNSEEN = re.compile(f"[{INVISIBLE}]+")
+_JOINER_RUN = re.compile(f"[{JOINERS}]+")
 
 
 def clean_text(text: str, counts: Counter[str] | None = None) -> str:
-    """Make ``text`` storable everywhere: valid surrogate pairs joined, lone ones replaced by U+FFFD, NUL removed,
-    Unicode NFC, blanks at both ends removed. Nothing else is touched.
+    """Make ``text`` storable and comparable everywhere. Nothing else is touched than this:
+
+    valid surrogate pairs are joined, lone ones replaced by U+FFFD; NUL and invisible characters are removed
+    (:func:`without_invisible`); Unicode is normalised (NFC); blanks at both ends are removed.
+
+    Args:
+        text: any text.
+        counts: gets the names in :data:`CHANGES`, once each for a text that was so changed.
     """
     counts = Counter() if counts is None else counts
-    if text.isascii():  # most texts; the flag is stored, so this spares three scans
+    if text.isascii():  # most texts; the flag is stored, so this spares all scans
         if "\x00" in text:
             text = text.replace("\x00", "")
             counts["nul_removed"] += 1
         return text.strip()
     if _SURROGATE.search(text):
-        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        text = storable(text)
         counts["surrogate_replaced"] += 1
     if "\x00" in text:
         text = text.replace("\x00", "")
         counts["nul_removed"] += 1
-    if not unicodedata.is_normalized("NFC", text):
-        text = unicodedata.normalize("NFC", text)
+    normal = unicodedata.normalize("NFC", text)
+    seen = without_invisible(normal)
+    # What an invisible character kept apart may compose now.
+    cleaned = normal if seen == normal else unicodedata.normalize("NFC", seen)
+    if seen != normal:
+        counts["invisible_removed"] += 1
+    if normal != text or cleaned != seen:
         counts["nfc_normalised"] += 1
-    return text.strip()
+    return cleaned.strip()
 
 
-def clean_ids(ids: pa.Array) -> pa.Array:
-    """:func:`clean_text` of a column of strings; quick, as almost all ids are plain ASCII and stay as they are."""
+def storable(text: str) -> str:
+    """``text`` with surrogate pairs joined and lone surrogates replaced by U+FFFD, and nothing else changed."""
+    if text.isascii() or not _SURROGATE.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def without_invisible(text: str) -> str:
+    """``text`` without characters that show nothing.
+
+    Removed are those of :data:`INVISIBLE` everywhere, and ZWJ and ZWNJ at the ends of words and between two ASCII
+    characters, where they join nothing; elsewhere they stay.
+    """
+    if text.isascii():
+        return text
+    text = _UNSEEN.sub("", text)
+    return _JOINER_RUN.sub(_inside_a_word, text) if "\u200c" in text or "\u200d" in text else text
+
+
+def _inside_a_word(run: re.Match[str]) -> str:
+    """The joiners if they stand inside a word or an emoji, else nothing."""
+    before, after = run.string[: run.start()][-1:], run.string[run.end() :][:1]
+    if _ends_words(before) or _ends_words(after) or (before + after).isascii():
+        return ""
+    return run.group()
+
+
+def _ends_words(char: str) -> bool:
+    return not char or unicodedata.category(char)[0] in "ZP" or unicodedata.category(char) in ("Cc", "Cf")
+
+
+def clean_ids(ids: pa.Array, counts: Counter[str] | None = None) -> pa.Array:
+    """:func:`clean_text` of a column of strings; quick, as almost all ids are plain ASCII and stay as they are.
+
+    ``counts`` gets the changes, once for each row.
+    """
     plain = pc.fill_null(pc.match_substring_regex(ids, r"\A[!-~]+( +[!-~]+)*\z"), True)
     if pc.all(plain, min_count=0).as_py():
         return ids
     distinct = ids.dictionary_encode()
-    cleaned = [None if text is None else clean_text(text) for text in distinct.dictionary.to_pylist()]
+    cleaned: list[str | None] = []
+    for i, text in enumerate(distinct.dictionary.to_pylist()):
+        changes: Counter[str] = Counter()
+        cleaned.append(None if text is None else clean_text(text, changes))
+        if counts is not None and changes:
+            rows = int(np.count_nonzero(pc.fill_null(distinct.indices, -1).to_numpy() == i))
+            counts.update({kind: rows * n for kind, n in changes.items()})
     return pa.array(cleaned, pa.string()).take(distinct.indices)
 
 
-def strip_html(text: str) -> str:
-    """Text of an HTML fragment: entities resolved, tags removed, block tags become one blank, scripts are dropped.
-
-    A ``<`` that opens no tag (``p < 0.05``) stays.
-    """
-    parser = _TextOfHtml()
-    parser.feed(text)
-    parser.close()
-    return re.sub(r"[ \t]+", " ", "".join(parser.parts)).strip()
-
-
-class _TextOfHtml(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.parts: list[str] = []
-        self._silent = 0
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._silent += tag in _SILENT_TAGS
-        if tag in _BLOCK_TAGS:
-            self.parts.append(" ")
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _BLOCK_TAGS:
-            self.parts.append(" ")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._silent -= tag in _SILENT_TAGS and self._silent > 0
-        if tag in _BLOCK_TAGS:
-            self.parts.append(" ")
-
-    def handle_data(self, data: str) -> None:
-        if not self._silent:
-            self.parts.append(data)
-
-
-def coerce(value: Any, field: FieldSpec, counts: Counter[str]) -> FieldValue | None:
-    """Turn a raw value into its declared shape; None means missing.
-
-    Scalars become one-item lists where a list is declared, nested lists are flattened, nulls and empty texts are
-    dropped. What does not fit (an object as text, words as a number) becomes None. Each of these is counted.
-    For the shape ``json`` see :func:`clean_json`; a value that is empty as a whole is missing.
-    """
-    if field.shape is Shape.JSON:
-        return _whole_json(value, field, counts)
-    texts = [t for t in (_as_text(item, field, counts) for item in _flatten(value, counts)) if t]
-    if field.shape is Shape.TEXTS:
-        if texts and not isinstance(value, list | tuple):
-            counts["scalar_to_list"] += 1
-        return texts or None
-    if not texts:
-        return None
-    if len(texts) > 1:
-        if field.shape is not Shape.TEXT:
-            counts["list_is_no_number"] += 1
-            return None
-        counts["list_joined_to_text"] += 1
-    if field.shape is Shape.TEXT:
-        return "; ".join(texts)
-    return _as_number(texts[0], field.shape, counts)
-
-
-def clean_json(value: Any, field: FieldSpec, counts: Counter[str], depth: int = 0) -> Any:
-    """A JSON value with every text in it cleaned, keys too.
-
-    NaN and infinities become null, tuples lists, keys texts. Of keys that become equal the last one stays. What JSON
-    has no form for becomes null, and so does what is nested more than 50 deep. Each of these is counted.
-    """
-    if isinstance(value, str):
-        text = value.strip() if value.isascii() and "\x00" not in value else clean_text(value, counts)
-        return strip_html(text) if field.html else text
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return value
-        counts["not_finite_to_null"] += 1
-        return None
-    if not isinstance(value, dict | list | tuple):
-        counts["object_is_no_json"] += 1
-        return None
-    if depth == _MAX_DEPTH:
-        counts["nested_too_deep"] += 1
-        return None
-    if not isinstance(value, dict):
-        return [clean_json(item, field, counts, depth + 1) for item in value]
-    cleaned = {}
-    for name, item in value.items():
-        # An ASCII identifier has nothing to clean; nearly all keys are.
-        plain = isinstance(name, str) and name.isascii() and name.isidentifier()
-        cleaned[name if plain else clean_text(str(name), counts)] = clean_json(item, field, counts, depth + 1)
-    if len(cleaned) < len(value):
-        counts["equal_keys_merged"] += len(value) - len(cleaned)
-    return cleaned
-
-
-def _whole_json(value: Any, field: FieldSpec, counts: Counter[str]) -> FieldValue | None:
-    cleaned = clean_json(value, field, counts)
-    return None if cleaned in ("", [], {}) else cleaned
-
-
-def _flatten(value: Any, counts: Counter[str]) -> Iterator[Any]:
-    if isinstance(value, list | tuple):
-        for item in value:
-            if isinstance(item, list | tuple):
-                counts["nested_list_flattened"] += 1
-            if item is None:
-                counts["null_in_list_dropped"] += 1
-            yield from _flatten(item, counts)
-    elif value is not None:
-        yield value
-
-
-def _as_text(item: Any, field: FieldSpec, counts: Counter[str]) -> str | None:
-    if isinstance(item, str):
-        text = clean_text(item, counts)
-        return strip_html(text) if field.html else text
-    if isinstance(item, bool):
-        return "true" if item else "false"
-    if isinstance(item, int):
-        return str(item)
-    if isinstance(item, float):
-        return repr(item) if math.isfinite(item) else None
-    counts["object_is_no_text"] += 1
-    return None
-
-
-def _as_number(text: str, shape: Shape, counts: Counter[str]) -> int | float | None:
-    if shape is Shape.INTEGER and _INTEGER.fullmatch(text):
-        return int(text)
-    if shape is Shape.NUMBER and _NUMBER.fullmatch(text) and math.isfinite(float(text)):
-        return float(text)
-    counts["unparseable_number"] += 1
-    return None
+def clean_names(names: pa.Array, counts: Counter[str] | None = None) -> pa.Array:
+    """The same as :func:`clean_ids`, quicker for a column of few distinct texts, such as types and relations."""
+    distinct = names.dictionary_encode()
+    changes: Counter[str] = Counter()
+    if clean_ids(distinct.dictionary, changes).equals(distinct.dictionary):
+        return names
+    return clean_ids(names, counts)

@@ -20,7 +20,6 @@ not fit as a whole. A missing value is no failure.
 
 from __future__ import annotations
 
-import html
 import json
 import math
 import re
@@ -28,6 +27,9 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import date, datetime
 from typing import Any
+
+from skb_pipeline.text.cleaning import clean_text
+from skb_pipeline.text.markup import strip_html
 
 Parsed = dict[str, str | int | float]
 """suffix -> value."""
@@ -67,7 +69,7 @@ def parse_field(value: Any, parse: str, counts: Counter[str]) -> Parsed:
 def _unpacked(value: Any) -> Any:
     """Text that is a JSON list becomes that list, blank items are dropped, and a list of one becomes its item."""
     if isinstance(value, str):
-        value = value.strip()
+        value = clean_text(value)
         if value.startswith("["):
             try:
                 value = json.loads(value)
@@ -104,7 +106,7 @@ def _rank(value: Any, failures: Counter[str]) -> Parsed:
         return {}
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return {"number": value}
-    found = _RANK.fullmatch(html.unescape(value).strip()) if isinstance(value, str) else None
+    found = _RANK.fullmatch(strip_html(value).strip()) if isinstance(value, str) else None
     if found is None:
         return _fail(failures, "unparseable")
     parsed: Parsed = {"number": int(found[1].replace(",", ""))}

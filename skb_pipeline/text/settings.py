@@ -24,9 +24,9 @@ class FieldSpec(Section):
 
     shape: Shape
     html: bool = False
-    """Values are HTML: tags are removed and entities resolved at ingest."""
+    """Values are HTML: known tags are removed and entities resolved at ingest (see ``text.markup``)."""
     parse: Literal["price", "rank", "rating", "dimensions", "weight", "date"] | None = None
-    """Values read out of the text are stored beside it as ``<field>_<suffix>`` (see ``skb.parsers``)."""
+    """Values read out of the text are stored beside it as ``<field>_<suffix>`` (see ``text.parsers``)."""
 
     def parsed_names(self, field: str) -> list[str]:
         """Names under which parsed values of the field called ``field`` are stored."""

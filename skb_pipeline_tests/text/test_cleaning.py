@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skb_pipeline.text.cleaning import clean_text, coerce, strip_html
+from skb_pipeline.text.cleaning import clean_text
+from skb_pipeline.text.markup import strip_html
 from skb_pipeline.text.settings import FieldSpec, Shape
+from skb_pipeline.text.shapes import coerce
 
 ANY_TEXT = st.text(st.characters(exclude_categories=[]))
 
@@ -71,7 +73,7 @@ def test_html(html: str, text: str) -> None:
         ([], "texts", None, {}),
         (["", " "], "texts", None, {}),
         ({"a": 1}, "text", None, {"object_is_no_text": 1}),
-        (float("nan"), "text", None, {}),
+        (float("nan"), "text", None, {"not_finite_to_null": 1}),
         (True, "text", "true", {}),
         ("007", "text", "007", {}),
         ("12", "integer", 12, {}),

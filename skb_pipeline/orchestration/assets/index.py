@@ -11,6 +11,7 @@ from skb_pipeline.retrieval.embedding import embed_texts
 from skb_pipeline.retrieval.encoder import ENCODER_LIBRARIES
 from skb_pipeline.retrieval.lexical import BM25Index
 from skb_pipeline.skb.documents import DOCUMENTS
+from skb_pipeline.skb.labelled_documents import without_headings
 from skb_pipeline.storage.artifacts import Draft
 from skb_pipeline.text import tokens
 from skb_pipeline.workspace import BM25_FOLDER, DENSE_FOLDER
@@ -20,14 +21,18 @@ from skb_pipeline.workspace import BM25_FOLDER, DENSE_FOLDER
     "index/bm25",
     inputs=["text/documents"],
     sections=["lexical"],
+    partly=["documents", "node_types", "relations", "candidates"],  # which lines of a document are headings
     code=[lexical, tokens],
     libraries=["bm25s"],
     kinds={"numpy"},
 )
 def bm25(step: Step, draft: Draft) -> None:
     """Word index over the documents for BM25."""
-    documents = DOCUMENTS.read(step.input("text/documents"), ["node_id", "document"])
-    index = BM25Index.build(documents["node_id"].to_numpy(), documents["document"].tolist(), step.spec.lexical)
+    documents = DOCUMENTS.read(step.input("text/documents"), ["node_id", "node_type", "document"])
+    texts = documents["document"].tolist()
+    if not step.spec.lexical.headings:
+        texts = without_headings(texts, documents["node_type"].tolist(), step.spec)
+    index = BM25Index.build(documents["node_id"].to_numpy(), texts, step.spec.lexical)
     index.save(draft.path / BM25_FOLDER)
     draft.finish(step.recipe.content_key(), {"documents": len(index), "empty documents": index.n_empty})
 

@@ -1,7 +1,8 @@
 """Plans written by others, read from a file. They are validated like any plan; nothing in the file is trusted.
 
 A row has a ``query_id`` and a ``plan`` (an object or its JSON text) or, where that is null, a ``raw_output`` (a model's
-reply, read as replies are). The formats are in ``docs/language-models.md``.
+reply, read as replies are); where it has a ``finish_reason``, that counts for both. The formats are in
+``docs/language-models.md``.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from skb_pipeline.planning.engines.replies import Reply, judge, no_plan, read_re
 from skb_pipeline.plans.names import GraphNames
 from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.plans.validation import parse_plan_json
+from skb_pipeline.text.cleaning import clean_text
 
-_MODEL, _PLAN, _OUTPUT = ("model", "engine"), "plan", "raw_output"
+_MODEL, _PLAN, _OUTPUT, _REASON = ("model", "engine"), "plan", "raw_output", "finish_reason"
 
 
 class PlanFileError(UserError, ValueError):
@@ -102,7 +104,7 @@ class FileEngine:
             validated,
             model=None if model is None else str(model),
             raw_output=output if isinstance(output, str) else None,
-            finish_reason=_finish_reason(row.values),
+            finish_reason=row.values.get(_REASON),
             explanation=tuple(notes),
         )
 
@@ -111,20 +113,28 @@ def _reply(values: Mapping[str, Any]) -> Reply:
     """The row's plan or, without one, what its output holds."""
     name = _PLAN if values.get(_PLAN) is not None else _OUTPUT
     given = values.get(name)
+    told = Completion(
+        text=given if isinstance(given, str) else None,
+        reasoning=None,
+        finish_reason=values.get(_REASON),
+        model="",
+        prompt_tokens=None,
+        completion_tokens=_count(values.get("completion_tokens")),
+        milliseconds=0.0,
+        limit=_count(values.get("max_tokens")),
+    )
+    # Also a plan is not executed that somebody has read from half a reply.
+    if given is None or isinstance(given, str) or told.cut_by is not None:
+        return read_reply(told)
     if isinstance(given, Mapping) and name == _PLAN:
         return Reply(content=dict(given))
-    if given is not None and not isinstance(given, str):
-        return Reply(cause=PlanCause.NOT_JSON, reason=f"{name} is no text, but a {type(given).__name__}")
-    return read_reply(_completion(given, _finish_reason(values) if name == _OUTPUT else None))
+    return Reply(cause=PlanCause.NOT_JSON, reason=f"{name} is no text, but a {type(given).__name__}")
 
 
-def _completion(text: str | None, finish_reason: str | None) -> Completion:
-    return Completion(text, None, finish_reason, "", None, None, 0.0)
-
-
-def _finish_reason(values: Mapping[str, Any]) -> str | None:
-    reason = values.get("finish_reason")
-    return reason if isinstance(reason, str) else None
+def _count(value: Any) -> int | None:
+    """A number of tokens; Parquet files of pandas have floats where some rows have none."""
+    whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
+    return int(value) if whole else None
 
 
 # -------------------------------------------------------------------------------------------------------- names
@@ -178,13 +188,17 @@ def _by_query_id(path: Path, rows: Iterator[_Row]) -> dict[str, _Row]:
     found: dict[str, _Row] = {}
     for row in rows:
         query_id = row.values.get("query_id")
-        if isinstance(query_id, bool) or not isinstance(query_id, str | int) or not str(query_id).strip():
+        if isinstance(query_id, bool) or not isinstance(query_id, str | int) or not clean_text(str(query_id)):
             raise PlanFileError(f"{path}: {row.place}: no query_id (text or a whole number), but {query_id!r}")
         if _PLAN not in row.values and _OUTPUT not in row.values:
             raise PlanFileError(f"{path}: {row.place}: neither {_PLAN!r} nor {_OUTPUT!r}, but {sorted(row.values)}")
-        before = found.setdefault(str(query_id), row)
+        reason = row.values.get(_REASON)
+        if reason is not None and not isinstance(reason, str):
+            raise PlanFileError(f"{path}: {row.place}: {_REASON} is a text or null, not {reason!r}")
+        query_id = clean_text(str(query_id))
+        before = found.setdefault(query_id, row)
         if before is not row:
-            raise PlanFileError(f"{path}: {row.place}: query_id {str(query_id)!r} is there already, {before.place}")
+            raise PlanFileError(f"{path}: {row.place}: query_id {query_id!r} is there already, {before.place}")
     return found
 
 

@@ -34,6 +34,7 @@ class TablesSource:
     def __init__(self, args: TablesArgs) -> None:
         self.args = args
         self.out_of_scope: Counter[str] = Counter()
+        self.cleaned: Counter[str] = Counter()
 
     def files(self) -> list[Path]:
         """All matched files, empty ones too: they may be filled.
@@ -56,7 +57,7 @@ class TablesSource:
                         yield RawNode(source, row.number, None, None, row.values, row.fault)
                         continue
                     external_id = row.values[table.id]
-                    if table.skip_empty_ids and not external_id:
+                    if table.skip_empty_ids and not clean_text(external_id or ""):
                         self.out_of_scope[f"{source}: rows without {table.id}"] += 1
                         continue
                     node_type = _node_type(table, row.values)
@@ -83,18 +84,18 @@ class TablesSource:
             tails = pc.list_flatten(lists)
             rows = rows.take(parents)
             values = {name: column.take(parents) for name, column in values.items() if name != table.tail}
-        values = {**values, table.tail: clean_ids(pc.fill_null(tails, ""))}
+        values = {**values, table.tail: clean_ids(pc.fill_null(tails, ""), self.cleaned)}
         if table.skip_empty_tails:
             filled = pc.not_equal(values[table.tail], "")
             self.out_of_scope[f"{source}: rows without {table.tail}"] += len(filled) - pc.sum(filled).as_py()
             rows, values = rows.filter(filled), {name: column.filter(filled) for name, column in values.items()}
-        heads, tails = clean_ids(pc.fill_null(values[table.head], "")), values[table.tail]
+        heads, tails = clean_ids(pc.fill_null(values[table.head], ""), self.cleaned), values[table.tail]
         columns = [
             _constant(source, len(rows)),
             rows,
             self._types(heads, table.head_type, values.get(table.head_type_column or "")),
             heads,
-            _constant(table.relation_value or "", len(rows)) if table.relation is None else values[table.relation],
+            _relations(table, values, len(rows)),
             self._types(tails, table.tail_type, values.get(table.tail_type_column or "")),
             tails,
         ]
@@ -171,9 +172,9 @@ class TablesSource:
                 raise SourceError(f"{where}: {table.id} and {table.query} must not be empty, and a question is text")
             if judged is None:
                 answers = _answers(row.values[table.answers], table.answers_separator, f"{where}: {table.answers}")
-            elif query_id in judged:
-                answers = judged[query_id]
-                asked.add(query_id)
+            elif clean_text(query_id) in judged:
+                answers = judged[clean_text(query_id)]
+                asked.add(clean_text(query_id))
             else:
                 self.out_of_scope[f"{source}: questions without a judgement in {table.qrels}"] += 1
                 continue
@@ -217,6 +218,19 @@ def _constant(value: str, length: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, pa.string()), length)
 
 
+def _relations(table: EdgeTable, values: dict[str, pa.Array], length: int) -> pa.Array:
+    """The relation of each row: stated, or as in its column, under the name that the spec gives it."""
+    if table.relation is None:
+        return _constant(table.relation_value or "", length)
+    if not table.relation_names:
+        return values[table.relation]
+    names = {clean_text(name): given for name, given in table.relation_names.items()}
+    distinct = values[table.relation].dictionary_encode()
+    cleaned = [None if name is None else clean_text(name) for name in distinct.dictionary.to_pylist()]
+    renamed = pa.array([None if name is None else names.get(name, name) for name in cleaned], pa.string())
+    return renamed.take(distinct.indices)
+
+
 def _node_type(table: NodeTable, values: dict[str, Any]) -> str | None:
     value = values[table.type] if table.type else table.type_value
     return None if value is None else str(value)
@@ -242,7 +256,7 @@ def _answers(value: Any, separator: str | None, where: str) -> list[str]:
         SourceError: not a list of ids.
     """
     if separator is not None and (value is None or isinstance(value, str)):
-        return [item.strip() for item in (value or "").split(separator) if item.strip()]
+        return [item for item in map(clean_text, (value or "").split(separator)) if item]
     if isinstance(value, str):
         try:
             value = json.loads(value)

@@ -27,7 +27,7 @@ def read_qrels(paths: Iterable[Path]) -> dict[str, list[str]]:
                 continue
             if len(cells) not in (3, 4) or not _is_integer(cells[-1]):
                 raise SourceError(f"{where}: a judgement is 'question 0 node relevance', not {' '.join(cells)[:80]!r}")
-            relevant = judged.setdefault(cells[0].strip(), [])
+            relevant = judged.setdefault(clean_text(cells[0]), [])
             if int(cells[-1]) > 0:
                 relevant.append(clean_text(cells[-2]))
     return judged

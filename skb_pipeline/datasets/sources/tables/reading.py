@@ -35,7 +35,7 @@ from skb_pipeline.datasets.sources.tables.values import (
     plain_json,
     plain_values,
 )
-from skb_pipeline.text.cleaning import clean_text
+from skb_pipeline.text.cleaning import storable
 
 if TYPE_CHECKING:
     from skb_pipeline.datasets.sources.tables.csv_kernels import Scan
@@ -495,7 +495,7 @@ def _storable(value: str | int | None) -> str | None:
     if value is None or value == "":
         return None
     text = str(value)
-    return text if text.isascii() else clean_text(text)
+    return text if text.isascii() else storable(text)
 
 
 def list_of_texts(column: pa.Array, separator: str | None) -> pa.Array:
