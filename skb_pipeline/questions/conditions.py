@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -11,10 +12,10 @@ import duckdb
 
 from skb_pipeline.datasets.spec import NodeTypeSpec
 from skb_pipeline.questions.topology import Nodes
+from skb_pipeline.text.folding import in_words, run_pattern
 from skb_pipeline.text.hashing import key_hash
 from skb_pipeline.text.settings import Shape
 
-_WORD = re.compile(r"[^\W_]+")
 _JOINS = re.compile(r"[\s-]")
 """Between the two words of a phrase stands one blank or hyphen, so that no phrase runs over a full stop."""
 MIN_LETTERS = 4
@@ -40,8 +41,13 @@ STOP_WORDS = frozenset(_STOP_TEXT.split())
 
 
 def words(text: str) -> list[str]:
-    """Casefolded words: maximal runs of letters and digits."""
-    return _WORD.findall(text.casefold())
+    """Casefolded words: maximal runs of letters, digits and their marks."""
+    return _word().findall(text.casefold())
+
+
+@functools.cache
+def _word() -> re.Pattern[str]:
+    return re.compile(run_pattern())
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,10 @@ class TextStore:
         return NodeText(self._nodes.names[position], tuple(values), "\n".join(haystack))
 
 
+def _is_letter(char: str) -> bool:
+    return char.isalpha() or (in_words(char) and not char.isalnum())
+
+
 def text_fields(spec: NodeTypeSpec) -> list[str]:
     """Document fields that hold text, in document order."""
     return [f for f in spec.document if spec.fields[f].shape in (Shape.TEXT, Shape.TEXTS)]
@@ -131,8 +141,8 @@ def candidate_phrases(text: NodeText, from_name: bool, taken: Sequence[str], que
     excluded = STOP_WORDS.union(*map(words, taken), () if from_name else words(text.name))
     phrases: set[str] = set()
     for value in [text.name] if from_name else text.values:
-        found = list(_WORD.finditer(value.casefold()))[:MAX_WORDS]
-        good = [len(m[0]) >= MIN_LETTERS and m[0].isalpha() and m[0] not in excluded for m in found]
+        found = list(_word().finditer(value.casefold()))[:MAX_WORDS]
+        good = [len(m[0]) >= MIN_LETTERS and all(map(_is_letter, m[0])) and m[0] not in excluded for m in found]
         phrases.update(m[0] for m, ok in zip(found, good, strict=True) if ok)
         folded = value.casefold()
         for i in range(len(found) - 1):

@@ -17,8 +17,8 @@ class LexicalSpec(Section):
     k1: float = Field(default=1.2, ge=0)
     b: float = Field(default=0.75, ge=0, le=1)
     stopwords: StopwordList = "en_long"
-    """Words that are no terms: ``en`` (the 33 of Lucene), ``en_long`` (those and the function words of Snowball's list),
-    ``none``."""
+    """Words that are no terms: ``en`` (the 33 of Lucene), ``en_long`` (those and the function words of Snowball's
+    list), ``none``."""
     fold_accents: bool = True
     """``naïve`` and ``naive`` are one term; compatibility forms (``H₂O``) are always folded."""
     headings: bool = True

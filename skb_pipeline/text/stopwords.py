@@ -16,8 +16,8 @@ _FURTHER = (
     "about above after again against all am any because been before being below between both can cannot could did do "
     "does doing don down during each few from further had has have having he her here hers herself him himself his how "
     "i its itself just me more most my myself nor now off once only other ought our ours ourselves out over own s same "
-    "she should so some t than theirs them themselves those through too under until up very we were what when where which "
-    "while who whom why would you your yours yourself yourselves"
+    "she should so some t than theirs them themselves those through too under until up very we were what when where "
+    "which while who whom why would you your yours yourself yourselves"
 )
 """The function words of Snowball's English list that Lucene's lacks."""
 
