@@ -45,6 +45,9 @@ def run(name: str, to: str | None, force: bool, engine: str | None, questions: i
             print_metrics(name, split="test", slice_name="all", output=output)
         raise
     note(_stage_table(outcomes))
+    for outcome in outcomes:
+        for warning in outcome.warnings:
+            note(f"Warning about {outcome.asset}: {warning}")
     if to is not None and to not in {o.asset for o in outcomes}:
         note(f"{to} was skipped; its page in the UI says why")
     total = time.monotonic() - started

@@ -82,6 +82,16 @@ def fields_are_filled(context: dg.AssetCheckExecutionContext, workspace: Workspa
     return _result(empty, warn=True)
 
 
+@_check("skb/store", blocking=False)
+def rows_of_one_id_agree(context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam) -> dg.AssetCheckResult:
+    """No field has different values in rows of one type and id. Such rows are merged, and one of the values is kept.
+
+    The counts are nodes by field; examples stand in the metadata of `skb/store` under `merged_nodes`.
+    """
+    metadata = workspace.store.require(context.partition_key, "skb/store").metadata
+    return _result(metadata["merged_nodes"]["conflicts"], warn=True)
+
+
 @_check("text/documents", blocking=True)
 def every_candidate_has_a_document(
     context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam
@@ -255,6 +265,7 @@ def every_system_is_there(context: dg.AssetCheckExecutionContext, workspace: Wor
 ALL = [
     store_is_sound,
     fields_are_filled,
+    rows_of_one_id_agree,
     every_candidate_has_a_document,
     questions_are_sound,
     questions_can_be_trusted,

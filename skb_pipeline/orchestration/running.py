@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,12 +52,15 @@ class RunFailedError(UserError, RuntimeError):
 
 @dataclass(frozen=True)
 class StageOutcome:
-    """One asset of a run: its key, wall time in seconds, whether it was reused, and its metadata."""
+    """One asset of a run: its key, wall time in seconds, whether it was reused, its metadata, and a line for each of
+    its checks that did not pass.
+    """
 
     asset: str
     seconds: float
     reused: bool
     metadata: dict[str, Any]
+    warnings: tuple[str, ...] = ()
 
 
 def prepare_home() -> Path:
@@ -297,11 +301,17 @@ def _outcomes(result: dg.ExecuteInProcessResult) -> list[StageOutcome]:
         for event in result.all_node_events
         if event.event_type_value == "STEP_SUCCESS"
     }
+    warned: dict[str, list[str]] = defaultdict(list)
+    for check in result.get_asset_check_evaluations():
+        if not check.passed:
+            told = ", ".join(f"{name}: {value.value}" for name, value in check.metadata.items() if value.value)
+            warned["/".join(check.asset_key.path)].append(f"{check.check_name.replace('_', ' ')}: no; {told}")
     found = []
     for event in result.get_asset_materialization_events():
         metadata = {key: value.value for key, value in event.materialization.metadata.items()}
         key = "/".join(event.materialization.asset_key.path)
-        found.append(StageOutcome(key, seconds.get(event.step_key, 0.0), bool(metadata.get("reused")), metadata))
+        time, reused = seconds.get(event.step_key, 0.0), bool(metadata.get("reused"))
+        found.append(StageOutcome(key, time, reused, metadata, tuple(warned[key])))
     return found
 
 

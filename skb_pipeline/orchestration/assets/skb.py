@@ -24,8 +24,9 @@ SOURCES = (hpo, stark, tables)
 def store(step: Step, draft: Draft) -> None:
     """Nodes, aliases and edges in one DuckDB file, cleaned, with bad rows in quarantine.
 
-    Rows in = rows stored + rows quarantined + duplicates dropped, for nodes and for edges. Node ids of an earlier
-    load are kept.
+    Rows in = rows stored + rows quarantined + duplicates dropped + rows merged, for nodes and for edges. Rows of nodes
+    that have one type and id and differ become one node; `merged_nodes` says which fields were in conflict. Node ids of
+    an earlier load are kept.
     """
     previous = step.store.current(step.dataset, "skb/store")
     report = ingest(
