@@ -82,8 +82,9 @@ def id_texts(array: pa.Array) -> pa.Array:
     """
     if is_list_of_ids(array.type):
         lists = array.cast(pa.list_(array.type.value_type))
-        items = id_texts(lists.values)
-        return pa.ListArray.from_arrays(lists.offsets, items, mask=pc.is_null(lists) if lists.null_count else None)
+        offsets, used = _offsets(lists)
+        items = id_texts(lists.values.slice(*used))
+        return pa.ListArray.from_arrays(pa.array(offsets), items, mask=pc.is_null(lists) if lists.null_count else None)
     if not is_id(array.type):
         raise UnreadableError(f"ids must be text or integers, not {array.type}")
     if pa.types.is_dictionary(array.type):
@@ -146,7 +147,8 @@ def _objects(array: pa.Array, counts: Counter[str]) -> list[Any]:
 
 
 def _maps(array: pa.Array, counts: Counter[str]) -> list[Any]:
-    keys, items = plain_values(array.keys, counts), plain_values(array.items, counts)
+    _, used = _offsets(array)
+    keys, items = plain_values(array.keys.slice(*used), counts), plain_values(array.items.slice(*used), counts)
     found: list[Any] = []
     for row in _spans(array):
         if row is None:
@@ -166,13 +168,20 @@ def _key(value: Any) -> str:
 
 def _lists(array: pa.Array, counts: Counter[str]) -> list[Any]:
     lists = array.cast(pa.large_list(array.type.value_type))
-    items = plain_values(lists.values, counts)
+    items = plain_values(lists.values.slice(*_offsets(lists)[1]), counts)
     return [None if row is None else items[row.start : row.stop] for row in _spans(lists)]
 
 
+def _offsets(array: pa.Array) -> tuple[np.ndarray, tuple[int, int]]:
+    """Offsets of lists or maps among the items they use, and which these are of all: (first, how many)."""
+    offsets = array.offsets.to_numpy(zero_copy_only=False)
+    first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    return offsets - offsets.dtype.type(first), (first, last - first)
+
+
 def _spans(array: pa.Array) -> list[range | None]:
-    """Places of each row's items in the whole of the items."""
-    offsets = array.offsets.to_numpy(zero_copy_only=False).tolist()
+    """Places of each row's items among the items that are used."""
+    offsets = _offsets(array)[0].tolist()
     present = array.is_valid().to_pylist()
     return [range(offsets[i], offsets[i + 1]) if there else None for i, there in enumerate(present)]
 
