@@ -40,12 +40,15 @@ class PlanCause(StrEnum):
 
     TRUNCATED = "truncated"
     """The reply ran into the token limit."""
+    INCOMPLETE = "incomplete"
+    """The server ended the reply before it was complete: aborted, failed, or a reason we do not know."""
     OPEN_THINKING = "open_thinking"
     """The reply ended inside the model's thinking."""
     EMPTY_REPLY = "empty_reply"
     NOT_JSON = "not_json"
     """No single JSON object could be read from the reply."""
     CONTENT_FILTER = "content_filter"
+    """The reply was withheld, or the model refused."""
 
     DEADLINE = "deadline"
     """The time for one question was up."""
@@ -88,7 +91,8 @@ class PlanRecord:
         finish_reason: of that reply.
         prompt_tokens, completion_tokens: sum over all attempts, as the server counts; None where it does not say.
         reused: no call was made, all replies were there already.
-        unanswered: some call, of whatever round, got no reply that a later one may get, so the plan may become another.
+        unanswered: some call, of whatever round, got no reply, or none that is whole, which a later one may get, so the
+            plan may become another.
         mentions: names found in the question (rules).
         explanation: lines for people.
         milliseconds: wall time; for cached replies that of the original calls.

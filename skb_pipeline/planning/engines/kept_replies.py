@@ -14,7 +14,6 @@ from typing import Any
 
 from skb_pipeline.planning.engines.completions import ChatModel, ChatRequest, Completion, Failed
 from skb_pipeline.storage.artifacts import stable_hash
-from skb_pipeline.storage.rows.base import RowCache
 from skb_pipeline.storage.rows.records import Record, RecordRows
 
 
@@ -30,18 +29,20 @@ def open_replies(folder: Path) -> RecordRows:
 def completion_key(settings: Mapping[str, Any], request: ChatRequest, schema: Mapping[str, Any]) -> str:
     """sha256 (hex) over all that a reply depends on: settings of the model, messages, schema and draw.
 
-    The time left for a request is not part of it.
+    The time left for a request is not part of it; a limit of its own is, where it has one.
     """
     messages = [asdict(message) for message in request.messages]
     parts = {"settings": dict(settings), "messages": messages, "schema": dict(schema), "sample": request.sample}
+    if request.max_tokens is not None:
+        parts["max_tokens"] = request.max_tokens
     # As ASCII, because a lone surrogate in a question has no UTF-8 form.
     return stable_hash(json.dumps(parts, sort_keys=True, allow_nan=False))
 
 
 def as_record(completion: Completion) -> dict[str, Any]:
-    """A reply as plain values. That it was kept is no part of it."""
+    """A whole reply as plain values. That it was kept is no part of it, nor is the limit that it stayed below."""
     fields = asdict(completion)
-    del fields["cached"]
+    del fields["cached"], fields["limit"]
     return fields
 
 
@@ -53,7 +54,9 @@ def from_record(record: Record) -> Completion:
 class CachedChat:
     """A model whose replies are kept: asked is only what the cache does not have.
 
-    Failures are never kept, and without ``keep`` no new reply is. Equal requests within one call are asked once.
+    Kept are whole replies only, neither failures nor what was cut (``Completion.cut_by``), and without ``keep`` no new
+    reply is. A request whose reply was cut is answered by the kept reply to the same request with a larger limit, if
+    there is one. Equal requests within one call are asked once.
     ``before_asking`` is called once, before the first request that the cache does not have; what it raises stops the
     call.
 
@@ -65,7 +68,7 @@ class CachedChat:
     def __init__(
         self,
         chat: ChatModel,
-        cache: RowCache[Sequence[Record]],
+        cache: RecordRows,
         *,
         before_asking: Callable[[], None] | None = None,
         keep: bool = True,
@@ -87,15 +90,15 @@ class CachedChat:
         """Kept replies first, in the order of their requests, then the others as they arrive, each kept at once."""
         settings = self.settings()
         keys = [completion_key(settings, request, schema) for request in requests]
-        missing = self._cache.missing(keys)
+        found = self._found(settings, dict(zip(keys, requests, strict=True)), schema)
+        missing = [key for key in dict.fromkeys(keys) if key not in found]
         places: dict[str, list[int]] = {key: [] for key in missing}
         for place, key in enumerate(keys):
-            if key in places:
+            if key in found:
+                self.reused += 1
+                yield place, found[key]
+            else:
                 places[key].append(place)
-        kept = [place for place, key in enumerate(keys) if key not in places]
-        for place, record in zip(kept, self._cache.get([keys[place] for place in kept]), strict=True):
-            self.reused += 1
-            yield place, from_record(record)
         if missing and self._before_asking is not None:
             self._before_asking()
             self._before_asking = None
@@ -106,6 +109,26 @@ class CachedChat:
             for number, reply in replies:
                 yield from self._taken(missing[number], places[missing[number]], reply)
 
+    def _found(
+        self, settings: Mapping[str, Any], requests: Mapping[str, ChatRequest], schema: Mapping[str, Any]
+    ) -> dict[str, Completion]:
+        """Kept replies by the key of their request. Earlier versions also kept replies that were cut: these go."""
+        limit = settings.get("max_tokens")
+        larger: dict[str, str] = {}
+        if isinstance(limit, int):
+            for key, request in requests.items():
+                if request.max_tokens is None:
+                    larger[key] = completion_key(settings, request.with_larger_limit(limit), schema)
+        asked = [*requests, *larger.values()]
+        absent = set(self._cache.missing(asked))
+        here = [key for key in dict.fromkeys(asked) if key not in absent]
+        replies = dict(zip(here, map(from_record, self._cache.get(here)), strict=True))
+        cut = [key for key, reply in replies.items() if key in requests and _is_cut(reply, requests[key], limit)]
+        self._cache.remove(cut)
+        whole = {key: reply for key, reply in replies.items() if key not in cut}
+        chosen = {key: whole.get(key) or whole.get(larger.get(key, "")) for key in requests}
+        return {key: reply for key, reply in chosen.items() if reply is not None}
+
     def _taken(
         self, key: str, places: Sequence[int], reply: Completion | Failed
     ) -> Iterator[tuple[int, Completion | Failed]]:
@@ -114,13 +137,18 @@ class CachedChat:
         self.asked += 1
         again = reply
         if isinstance(reply, Completion):
-            if self._keep:
+            if self._keep and reply.cut_by is None:
                 self._cache.put([key], [as_record(reply)])
             again = replace(reply, cached=True)
         yield first, reply
         for place in others:
             self.reused += 1
             yield place, again
+
+
+def _is_cut(kept: Completion, request: ChatRequest, limit: int | None) -> bool:
+    """Whether a kept reply, which does not tell its limit, was cut."""
+    return replace(kept, limit=request.max_tokens or limit).cut_by is not None
 
 
 def _longest(requests: Sequence[ChatRequest]) -> ChatRequest:

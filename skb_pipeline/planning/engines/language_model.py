@@ -12,14 +12,14 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 from tqdm import tqdm
 
 from skb_pipeline.planning.engines.base import PASSING_CAUSES, UNANSWERED_CAUSES, PlanCause, PlanRecord, Question
-from skb_pipeline.planning.engines.completions import ChatModel, ChatRequest, Completion, Failed, Message
+from skb_pipeline.planning.engines.completions import LARGER, ChatModel, ChatRequest, Completion, Failed, Message
 from skb_pipeline.planning.engines.probing import PlanProbe, ProbeResult
 from skb_pipeline.planning.engines.replies import judge, no_plan, read_reply
 from skb_pipeline.planning.frames import plan_json
@@ -31,9 +31,12 @@ from skb_pipeline.plans.schema import GraphSchema
 if TYPE_CHECKING:
     from skb_pipeline.planning.prompts.prompt_set import PromptSet
 
+_ASKED_AGAIN = frozenset({PlanCause.TRUNCATED, PlanCause.INCOMPLETE})
+"""Replies that were cut and may be whole with more room, or the second time. A filter reads the same text again."""
+
 MENDABLE = frozenset({PlanCause.INVALID, PlanCause.NOT_JSON, PlanCause.EMPTY_REPLY})
-"""Causes that another round may heal. Not a reply that was cut or did not end its thinking: the same limit would cut
-the next one too, at full price. Not a filter, a refusal or a failing server, which do not read what we say."""
+"""Causes that a round which names the faults may heal. Not a reply that was cut, which has none, or did not end its
+thinking. Not a filter, a refusal or a failing server, which do not read what we say."""
 
 _REPORT_S = 10.0
 _SHOWN = 300
@@ -91,6 +94,7 @@ class _Case:
     notes: list[str] = field(default_factory=list)
     milliseconds: float = 0.0
     spent_s: float = 0.0
+    cut: bool = False
 
     def take(self, attempt: Attempt, cause: PlanCause | None = None) -> None:
         """Let an attempt decide the question's plan."""
@@ -114,6 +118,7 @@ class _Call:
     case: _Case
     messages: tuple[Message, ...]
     sample: int = 0
+    max_tokens: int | None = None
 
 
 class LanguageModelPlanner:
@@ -151,7 +156,7 @@ class LanguageModelPlanner:
         self.name = name
         self._chat, self._prompts, self._schema, self._plans = chat, prompts, schema, plans
         self._probe, self._report = probe, report
-        self._deadline_s = plans.model.deadline_s
+        self._deadline_s, self._max_tokens = plans.model.deadline_s, plans.model.max_tokens
         self._unanswered = PASSING_CAUSES if name == "vllm" else UNANSWERED_CAUSES
         self._json_schema = prompts.json_schema()
 
@@ -173,7 +178,8 @@ class LanguageModelPlanner:
 
         All questions go through a round together: first the plans (as many as ``samples``), then a repair for what has
         faults that it may heal, then the vote, then another plan for those that matched nothing. A repaired plan
-        replaces one with dropped parts only if nothing is dropped from it.
+        replaces one with dropped parts only if nothing is dropped from it. In each round, a reply that was cut is asked
+        for once more at once, with a larger limit.
         """
         cases = [_Case(question) for question in questions]
         asked = [case for case in cases if case.question.text.strip()]
@@ -252,13 +258,31 @@ class LanguageModelPlanner:
                 case.notes.append(f"matched nothing; kept, as the plan after it is no better: {nothing}")
 
     def _ask(self, calls: Sequence[_Call], what: str) -> list[tuple[_Case, list[Attempt]]]:
-        """Have all calls of a round answered; per case its attempts in the order of ``calls``."""
+        """Have all calls of a round answered, and once more those whose reply was cut; per case its attempts in the
+        order of ``calls``."""
+        found = self._send(calls, what)
+        cut = [i for i, attempt in enumerate(found) if attempt.cause in _ASKED_AGAIN]
+        again = [replace(calls[i], max_tokens=LARGER * self._max_tokens) for i in cut]
+        for i, second in zip(cut, self._send(again, f"{what}, once more with {LARGER} times the tokens"), strict=True):
+            if isinstance(second.reply, Failed):
+                calls[i].case.notes.append(f"{found[i]}; asked once more: {second}")
+            else:
+                found[i] = second
+        rounds: dict[int, tuple[_Case, list[Attempt]]] = {}
+        for call, attempt in zip(calls, found, strict=True):
+            rounds.setdefault(id(call.case), (call.case, []))[1].append(attempt)
+            call.case.cut |= isinstance(attempt.reply, Completion) and attempt.reply.cut_by is not None
+        return list(rounds.values())
+
+    def _send(self, calls: Sequence[_Call], what: str) -> list[Attempt]:
+        """Have calls answered: an attempt for each, in their order."""
         if not calls:
             return []
         late = {i for i, call in enumerate(calls) if call.case.spent_s >= self._deadline_s}
         sent = [i for i in range(len(calls)) if i not in late]
         requests = [
-            ChatRequest(calls[i].messages, calls[i].sample, self._deadline_s - calls[i].case.spent_s) for i in sent
+            ChatRequest(call.messages, call.sample, self._deadline_s - call.case.spent_s, call.max_tokens)
+            for call in (calls[i] for i in sent)
         ]
         found = {i: _failed(Failed(PlanCause.DEADLINE, "no time was left for another call")) for i in late}
         progress = _Progress(f"{self.name}: {what}", len(requests), self._report)
@@ -273,12 +297,12 @@ class LanguageModelPlanner:
                 replies.close()  # so that an interrupt also ends calls on their way
         if len(found) != len(calls):
             raise RuntimeError(f"the chat model gave {len(found)} replies to {len(calls)} requests")
-        rounds: dict[int, tuple[_Case, list[Attempt]]] = {}
+        booked: dict[int, tuple[_Case, list[Attempt]]] = {}
         for i, call in enumerate(calls):
-            rounds.setdefault(id(call.case), (call.case, []))[1].append(found[i])
-        for case, attempts in rounds.values():
+            booked.setdefault(id(call.case), (call.case, []))[1].append(found[i])
+        for case, attempts in booked.values():
             case.book(attempts)
-        return list(rounds.values())
+        return [found[i] for i in range(len(calls))]
 
     def _attempt(self, reply: Completion | Failed) -> Attempt:
         if isinstance(reply, Failed):
@@ -324,7 +348,7 @@ class LanguageModelPlanner:
             prompt_tokens=_total(reply.prompt_tokens for reply in replies),
             completion_tokens=_total(reply.completion_tokens for reply in replies),
             reused=bool(case.seen) and all(_is_cached(attempt) for attempt in case.seen),
-            unanswered=any(isinstance(a.reply, Failed) and a.cause in self._unanswered for a in case.seen),
+            unanswered=case.cut or any(isinstance(a.reply, Failed) and a.cause in self._unanswered for a in case.seen),
             explanation=tuple(case.notes),
             milliseconds=case.milliseconds,
         )

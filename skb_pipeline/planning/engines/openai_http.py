@@ -10,6 +10,7 @@ import datetime as dt
 import json
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from anyio.from_thread import start_blocking_portal
 from skb_pipeline.errors import UserError
 from skb_pipeline.planning.engines.base import PASSING_CAUSES, PlanCause
 from skb_pipeline.planning.engines.completions import ChatRequest, Completion, Failed, temperature_and_seed
+from skb_pipeline.planning.engines.openai_answers import error_object, read_completion, sound
 from skb_pipeline.planning.settings import LanguageModelSpec
 
 BASE_URL_ENV = "OPENAI_BASE_URL"
@@ -56,19 +58,30 @@ class ModelSettingsError(UserError, ValueError):
 
 
 class ModelServerError(UserError, RuntimeError):
-    """The server of the language model cannot be reached, or does not serve the model that is asked for."""
+    """The server of the language model cannot be reached, or refuses the first question."""
 
 
-def request_body(spec: LanguageModelSpec, request: ChatRequest, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON of one call, as plain values."""
+_SETTINGS = {
+    "seed": "to leave it out, set plans.model.seed to null",
+    "temperature": "to leave it out, set plans.model.temperature and sample_temperature to null",
+    "response_format": "set plans.model.structured to json_object, or to none to leave it out",
+    "chat_template_kwargs": "to leave it out, set plans.model.thinking to null",
+}
+"""What to change where a server refuses a field of the request."""
+
+
+def request_body(
+    spec: LanguageModelSpec, request: ChatRequest, schema: Mapping[str, Any], extra: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The JSON of one call, as plain values; ``extra`` is ``spec.extra_body`` as it is sent."""
     temperature, seed = temperature_and_seed(spec, request.sample)
     body: dict[str, Any] = {
         "model": spec.name,
         "messages": [{"role": message.role, "content": message.content} for message in request.messages],
-        "temperature": temperature,
-        "seed": seed,
-        spec.max_tokens_field: spec.max_tokens,
     }
+    drawn = {"temperature": temperature, "seed": seed}
+    body |= {name: value for name, value in drawn.items() if value is not None}
+    body[spec.max_tokens_field] = request.max_tokens or spec.max_tokens
     if spec.structured == "json_schema":
         plan = {"name": "plan", "schema": dict(schema), "strict": True}
         body["response_format"] = {"type": "json_schema", "json_schema": plan}
@@ -76,7 +89,7 @@ def request_body(spec: LanguageModelSpec, request: ChatRequest, schema: Mapping[
         body["response_format"] = {"type": "json_object"}
     if spec.thinking is not None:
         body["chat_template_kwargs"] = {"enable_thinking": spec.thinking}
-    return body
+    return {**body, **(extra or {})}
 
 
 class OpenAIChat:
@@ -84,12 +97,14 @@ class OpenAIChat:
 
     At most ``concurrency`` requests are on their way at a time. Each has one deadline (``ChatRequest.seconds``) from
     the moment it gets its slot: all tries, the waits between them and a body that comes byte by byte count. Tried
-    again is what can heal: status 408, 409, 425, 429 and 5xx, and failed connections, after a growing wait or the
-    longer one that ``Retry-After`` asks for. A wait that would end after the deadline is not begun. When as many
-    requests in a row as twice the concurrency (at least eight) got no answer, the rest of the call is not sent and
-    fails with the cause of the last: a dead server is not asked ten thousand times.
+    again is what can heal: status 408, 409, 425, 429 and 5xx, also of an error inside an answer with status 200, and
+    failed connections, after a growing wait or the longer one that ``Retry-After`` asks for. A wait that would end
+    after the deadline is not begun. When as many requests in a row as twice the concurrency (at least eight) got no
+    answer, the rest of the call is not sent and fails with the cause of the last: a dead server is not asked ten
+    thousand times.
 
-    The key is sent as a bearer token and is replaced by ``***`` in every message.
+    The key is sent as a bearer token. It, and what ``extra_body`` takes from the environment, are replaced by ``***``
+    in every message.
     """
 
     def __init__(self, spec: LanguageModelSpec, environ: Mapping[str, str] = os.environ) -> None:
@@ -103,16 +118,29 @@ class OpenAIChat:
         self._environ = environ
 
     def check(self) -> None:
-        """Settle address and key, as the first request does.
+        """Settle address, key and further fields, as the first request does.
 
         Raises:
-            ModelSettingsError: there is no address, it is not one of HTTP, or the key cannot stand in a header.
+            ModelSettingsError: there is no address, it is not one of HTTP, the key cannot stand in a header, or
+                ``extra_body`` names an environment variable that is not set.
         """
-        _ = self._base, self._key
+        _ = self._base, self._key, self._extra
 
     @cached_property
     def _key(self) -> str | None:
         return _key(self.spec.api_key_env, self._environ)
+
+    @cached_property
+    def _extra(self) -> dict[str, Any]:
+        """``extra_body`` with the values of its environment variables."""
+        return {name: _expanded(value, self._environ, name) for name, value in self.spec.extra_body.items()}
+
+    @cached_property
+    def _secrets(self) -> list[str]:
+        """What no message may repeat, the longest first."""
+        named = {text[1:] for text in _texts_in(self.spec.extra_body) if _VARIABLE.fullmatch(text)}
+        values = {self._key or "", *(self._environ.get(name, "") for name in named)}
+        return sorted(filter(None, values), key=lambda value: (-len(value), value))
 
     @cached_property
     def _base(self) -> httpx2.URL:
@@ -126,17 +154,20 @@ class OpenAIChat:
     def settings(self) -> dict[str, Any]:
         """What a reply depends on besides request and schema; address, deadline and retries are not part of it."""
         included = {"name", "temperature", "sample_temperature", "seed", "max_tokens", "structured", "thinking"}
-        return {"engine": "openai", **self.spec.model_dump(mode="json", include=included)}
+        # With names of variables in place of what they hold, and only where there is one: keys of kept replies stay.
+        extra = {"extra_body": self.spec.extra_body} if self.spec.extra_body else {}
+        return {"engine": "openai", **self.spec.model_dump(mode="json", include=included), **extra}
 
     def describe(self, seconds: float = DESCRIBE_SECONDS) -> dict[str, Any]:
-        """What the server says about itself: ``models`` (ids) and ``version`` (vLLM's; None from other servers).
+        """What the server says about itself: ``models`` (ids), ``version`` (vLLM's; None from other servers) and, where
+        its list of models is none or lacks the model, a ``note``. Whether it can be used only a question shows.
 
         Args:
             seconds: for all of it.
 
         Raises:
             ModelSettingsError: see :meth:`check`.
-            ModelServerError: the server cannot be reached, does not list its models, or does not serve this one.
+            ModelServerError: the server cannot be reached.
         """
         self.check()
         with start_blocking_portal(name="model-server") as portal:
@@ -185,22 +216,26 @@ class OpenAIChat:
     ) -> _Answer:
         """One request, with its tries, within its deadline."""
         start = time.monotonic()
-        # ASCII, because a lone surrogate in a question has no UTF-8 form.
-        body = json.dumps(request_body(self.spec, request, schema)).encode("ascii")
+        sent = request_body(self.spec, request, schema, self._extra)
         tries: list[_Answer] = []
         with anyio.move_on_after(request.seconds):
-            answer = await self._try_again(client, body, start + request.seconds, self._jitter(place), tries)
+            answer = await self._try_again(client, sent, start + request.seconds, self._jitter(place), tries)
             return replace(answer, milliseconds=_milliseconds_since(start))
         before = f"; before that: {tries[-1].message}" if tries and isinstance(tries[-1], Failed) else ""
         message = f"no whole answer within {request.seconds:g} s{before}"
         return Failed(PlanCause.DEADLINE, message, _milliseconds_since(start))
 
     async def _try_again(
-        self, client: httpx2.AsyncClient, body: bytes, deadline: float, jitter: random.Random, tries: list[_Answer]
+        self,
+        client: httpx2.AsyncClient,
+        sent: Mapping[str, Any],
+        deadline: float,
+        jitter: random.Random,
+        tries: list[_Answer],
     ) -> _Answer:
         """Try until there is an answer that stays; each try's outcome is appended to ``tries``."""
         while True:
-            attempt = await self._try(client, body)
+            attempt = await self._try(client, sent)
             tries.append(attempt.answer)
             if not isinstance(attempt.answer, Failed) or attempt.answer.cause not in _HEALING_CAUSES:
                 return attempt.answer
@@ -210,8 +245,9 @@ class OpenAIChat:
                 return replace(attempt.answer, message=f"{attempt.answer.message} (tries: {len(tries)})")
             await anyio.sleep(pause)
 
-    async def _try(self, client: httpx2.AsyncClient, body: bytes) -> _Try:
+    async def _try(self, client: httpx2.AsyncClient, sent: Mapping[str, Any]) -> _Try:
         """Send one request and read its answer, whatever it is."""
+        body = json.dumps(sent).encode("ascii")  # because a lone surrogate in a question has no UTF-8 form
         try:
             async with client.stream("POST", self._address("/chat/completions"), content=body) as response:
                 content, whole = await _read(response)
@@ -219,68 +255,81 @@ class OpenAIChat:
             return _Try(Failed(PlanCause.MALFORMED, self._shown(f"the answer cannot be decompressed: {error}")))
         except httpx2.TransportError as error:
             return _Try(Failed(PlanCause.CONNECTION, self._shown(_told(error))))
+        except httpx2.HTTPError as error:  # one answer that nobody can read is no reason to leave the other questions
+            return _Try(Failed(PlanCause.MALFORMED, self._shown(_told(error))))
         status = response.status_code
-        if status in _HEALING_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            failed = Failed(PlanCause.SERVER_ERROR, self._told_status(response, content))
-            return _Try(failed, _retry_after(response.headers.get("retry-after")))
         if not response.is_success:
-            return _Try(Failed(PlanCause.REFUSED, self._told_status(response, content)))
+            told = self._told_status(response, content) + self._hint(status, content, sent)
+            return self._failed(status, told, response)
         if not whole:
             return _Try(Failed(PlanCause.TOO_LARGE, f"the answer is larger than {MAX_ANSWER_BYTES} bytes"))
-        return _Try(self._completion(content))
+        return self._read(response, content, sent)
 
-    def _completion(self, content: bytes) -> _Answer:
+    def _read(self, response: httpx2.Response, content: bytes, sent: Mapping[str, Any]) -> _Try:
         """Read the body of an answer with status 200."""
         try:
             value = json.loads(content)
-            choice = value["choices"][0]
-            message = choice["message"]
-            text = message.get("content")
-            if text is not None and not isinstance(text, str):
-                raise TypeError("content is neither text nor null")
+            error = error_object(value)
+            if error is None:
+                return _Try(read_completion(value, self.spec.name, int(sent[self.spec.max_tokens_field])))
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
             told = f"no chat completion ({_told(error)}): {self._server_message(content)}"
-            return Failed(PlanCause.MALFORMED, self._shown(told))
-        usage = _as(dict, value.get("usage")) or {}
-        return Completion(
-            text=None if text is None else _sound(text),
-            reasoning=_reasoning(message),
-            finish_reason=_as(str, choice.get("finish_reason")),
-            model=_sound(_as(str, value.get("model")) or self.spec.name),
-            prompt_tokens=_count(usage.get("prompt_tokens")),
-            completion_tokens=_count(usage.get("completion_tokens")),
-            milliseconds=0.0,
-        )
+            return _Try(Failed(PlanCause.MALFORMED, self._shown(told)))
+        told = self._shown(f"200 with an error of status {error.status}: {error.message}")
+        return self._failed(error.status, told + self._hint(error.status, content, sent), response)
+
+    def _failed(self, status: int, message: str, response: httpx2.Response) -> _Try:
+        """An answer that is an error of this status."""
+        if status in _HEALING_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return _Try(Failed(PlanCause.SERVER_ERROR, message), _retry_after(response.headers.get("retry-after")))
+        return _Try(Failed(PlanCause.REFUSED, message))
+
+    def _hint(self, status: int, content: bytes, sent: Mapping[str, Any]) -> str:
+        """Which setting to change, where a refusal names a field of the request."""
+        if status == HTTPStatus.NOT_FOUND:
+            return " (base_url has to end with /v1 for most servers)"
+        if status not in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY):
+            return ""
+        hints = [self._setting_of(name) for name in _fields_named(content, sent)]
+        return f" ({'; '.join(hints)})" if hints else ""
+
+    def _setting_of(self, name: str) -> str:
+        if name in self.spec.extra_body:
+            return f"{name} comes from plans.model.extra_body"
+        other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+        if name in other:
+            return f"see plans.model.max_tokens, or set plans.model.max_tokens_field to {other[name]}"
+        return _SETTINGS[name]
 
     async def _describe(self, seconds: float) -> dict[str, Any]:
+        models: list[str] = []
+        version, note = None, f"{self.base_url} did not tell its models within {seconds:g} s"
         with anyio.move_on_after(seconds):
             async with self._client() as client:
-                models = await self._served(client)
+                models, note = await self._served(client)
                 version = await self._version(client)
-            if not any(_same_model(self.spec.name, name) for name in models):
-                shown = self._shown(", ".join(models) or "nothing")
-                raise ModelServerError(f"{self.base_url} does not serve {self.spec.name!r} but {shown}")
-            return {"models": models, "version": version}
-        raise ModelServerError(f"{self.base_url} did not answer within {seconds:g} s")
+        return {"models": models, "version": version, **({"note": note} if note else {})}
 
-    async def _served(self, client: httpx2.AsyncClient) -> list[str]:
+    async def _served(self, client: httpx2.AsyncClient) -> tuple[list[str], str]:
+        """The models that the server lists, and what is odd about that: many servers list none, or others."""
         address = self._address("/models")
         try:
             async with client.stream("GET", address) as response:
                 content, _ = await _read(response)
+        except httpx2.DecodingError as error:
+            return [], self._shown(f"{self.base_url}/models cannot be decompressed: {error}")
         except httpx2.RequestError as error:
             raise ModelServerError(self._shown(f"{self.base_url} cannot be reached: {_told(error)}")) from None
         if not response.is_success:
-            raise ModelServerError(
-                f"{self.base_url}/models answers {self._told_status(response, content)}; "
-                "base_url has to end with /v1 for most servers"
-            )
+            return [], f"{self.base_url}/models answers {self._told_status(response, content)}"
         try:
-            return [str(entry["id"]) for entry in json.loads(content)["data"]]
+            models = [sound(str(entry["id"])) for entry in json.loads(content)["data"]]
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise ModelServerError(
-                self._shown(f"{self.base_url}/models is no list of models ({_told(error)})")
-            ) from error
+            return [], self._shown(f"{self.base_url}/models is no list of models ({_told(error)})")
+        if any(_same_model(self.spec.name, name) for name in models):
+            return models, ""
+        shown = self._shown(", ".join(models) or "nothing")
+        return models, f"{self.base_url} does not list {self.spec.name!r} but {shown}"
 
     async def _version(self, client: httpx2.AsyncClient) -> str | None:
         """Of a vLLM server, which tells it beside ``/v1``; None where nothing of the kind is there."""
@@ -288,7 +337,8 @@ class OpenAIChat:
         try:
             async with client.stream("GET", self._base.copy_with(path=f"{root}/version")) as response:
                 content, _ = await _read(response)
-            return _as(str, json.loads(content)["version"]) if response.is_success else None
+            version = json.loads(content)["version"] if response.is_success else None
+            return version if isinstance(version, str) else None
         except (httpx2.RequestError, ValueError, TypeError, KeyError, RecursionError):
             return None
 
@@ -315,7 +365,7 @@ class OpenAIChat:
         told = self._shown(f"{response.status_code} {response.reason_phrase}".strip())
         if response.is_redirect:
             # Without its query: a gateway repeats that of the address asked, and some keys stand there.
-            where = response.headers["location"].partition("?")[0]
+            where = response.headers.get("location", "nowhere").partition("?")[0]
             return self._shown(f"{told} to {where}; redirects are not followed")
         message = self._server_message(content)
         return f"{told}: {message}" if message else told
@@ -324,16 +374,18 @@ class OpenAIChat:
         """What a server says about an error: the message of OpenAI's form, else the body; without the key."""
         text = content.decode("utf-8", errors="replace")
         try:
-            value = json.loads(text)
-            text = str(value["error"]["message"])
+            error = json.loads(text)["error"]
+            text = error if isinstance(error, str) else str(error["message"])
         except (ValueError, TypeError, KeyError, RecursionError):
             pass
         return self._shown(text.strip())
 
     def _shown(self, text: str) -> str:
-        """Mask the key, then shorten: the other way round a part of the key could stay at the end."""
-        masked = text.replace(self._key, "***") if self._key is not None else text
-        return _sound(masked)[:MESSAGE_CHARACTERS]
+        """Mask secrets, then shorten: the other way round a part of one could stay at the end."""
+        masked = text
+        for secret in self._secrets:
+            masked = masked.replace(secret, "***")
+        return sound(masked)[:MESSAGE_CHARACTERS]
 
 
 @dataclass(frozen=True)
@@ -372,6 +424,62 @@ def _same_model(asked: str, listed: str) -> bool:
     """Whether a server lists the model under the name asked for, or as servers also spell it: with the tag ``latest``,
     below ``models/``, or as the path of its file."""
     return asked in (listed, listed.removesuffix(":latest"), listed.removeprefix("models/"), listed.rsplit("/", 1)[-1])
+
+
+_VARIABLE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _expanded(value: Any, environ: Mapping[str, str], where: str) -> Any:
+    """A value of ``extra_body`` with its environment variables."""
+    if isinstance(value, dict):
+        return {name: _expanded(inner, environ, f"{where}.{name}") for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_expanded(inner, environ, where) for inner in value]
+    if isinstance(value, str) and _VARIABLE.fullmatch(value):
+        if value[1:] not in environ:
+            raise ModelSettingsError(f"plans.model.extra_body: {where}: the environment variable {value} is not set")
+        return environ[value[1:]]
+    return value
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts_in(inner)
+
+
+def _fields_named(content: bytes, sent: Mapping[str, Any]) -> list[str]:
+    """Fields of a request that the answer to it complains about: those it points to, else those in its words."""
+    text = content.decode("utf-8", errors="replace")
+    fields = [name for name in sent if name not in ("model", "messages")]
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    pointed = {str(part) for part in _pointers(value)}
+    found = [name for name in fields if name in pointed]
+    if found:
+        return found
+    words = set(re.findall(r"[A-Za-z_]+", text))
+    if words & {"json_schema", "json_object", "guided_json", "grammar"}:
+        words.add("response_format")
+    return [name for name in fields if name in words]
+
+
+def _pointers(value: Any) -> Iterator[Any]:
+    """What an error says it is about: ``param`` of OpenAI's form, ``loc`` of FastAPI's."""
+    if not isinstance(value, dict):
+        return
+    error = value.get("error")
+    for holder in (value, error):
+        if isinstance(holder, dict) and isinstance(holder.get("param"), str):
+            yield from holder["param"].split(".")
+    details = value.get("detail")
+    for detail in details if isinstance(details, list) else []:
+        if isinstance(detail, dict) and isinstance(detail.get("loc"), list):
+            yield from detail["loc"]
 
 
 def _key(name: str, environ: Mapping[str, str]) -> str | None:
@@ -422,28 +530,10 @@ def _retry_after(header: str | None) -> float:
         return float(header)
     try:
         when = parsedate_to_datetime(header)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
     when = when if when.tzinfo is not None else when.replace(tzinfo=dt.UTC)
     return max(0.0, (when - dt.datetime.now(dt.UTC)).total_seconds())
-
-
-def _reasoning(message: Mapping[str, Any]) -> str | None:
-    found = _as(str, message.get("reasoning_content")) or _as(str, message.get("reasoning"))
-    return _sound(found) if found else None
-
-
-def _as(kind: type, value: Any) -> Any:
-    return value if isinstance(value, kind) else None
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _sound(text: str) -> str:
-    """Half an emoji (a lone surrogate, which JSON can spell) becomes U+FFFD: it could not be stored."""
-    return text.encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace")
 
 
 def _told(error: Exception) -> str:

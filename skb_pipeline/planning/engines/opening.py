@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from skb_pipeline.planning.prompts.guidance import Guidance
     from skb_pipeline.planning.prompts.prompt_set import PromptSet
 
-VERSION = "4"
+VERSION = "5"
 """Of what becomes of a question, a reply or a row of a file; the rules have a version of their own."""
 MODEL_ENV = "OPENAI_MODEL"
 _KNOWN_QUESTION = "Which of the things in this knowledge base are joined to the first one?"
@@ -156,6 +156,8 @@ def open_engine(
 
         def before_asking() -> None:
             told.server = model.describe()
+            if report is not None and "note" in told.server:
+                report(f"{engine}: {told.server['note']}")
             if not typed:
                 told.self_test = self_test(model, prompts, guidance, settings)
                 if report is not None:
@@ -186,7 +188,9 @@ def self_test(model: ChatModel, prompts: PromptSet, guidance: Guidance, settings
         if isinstance(reply, Failed):
             return f"no reply ({reply.cause.value}): {reply.message}"
         read = read_reply(reply)
-        return "read as JSON" if read.content is not None else f"not read: {read.cause.value if read.cause else ''}"
+        if read.content is not None or read.cause is None:
+            return "read as JSON"
+        return f"not read: {read.cause.value}: {read.reason}"
     return "no reply"
 
 

@@ -21,7 +21,6 @@ from skb_pipeline.plans.validation import parse_plan_json, validate
 MAX_CHARACTERS = 500_000
 """Of a reply with its thinking; a plan of the greatest allowed size has some ten thousand."""
 
-_CUT_BY = {"length": PlanCause.TRUNCATED, "content_filter": PlanCause.CONTENT_FILTER}
 _BLANK = " \t\r\n\ufeff"
 _TAG = re.compile(r"<(/?)think(?:ing)?\s{0,8}>", re.IGNORECASE)
 _TOKEN = re.compile(r'\\.|["{}]', re.DOTALL)
@@ -34,7 +33,8 @@ class Reply:
 
     Attributes:
         content: the JSON object.
-        cause: ``TRUNCATED``, ``CONTENT_FILTER``, ``TOO_LARGE``, ``EMPTY_REPLY``, ``OPEN_THINKING`` or ``NOT_JSON``.
+        cause: ``TRUNCATED``, ``INCOMPLETE``, ``CONTENT_FILTER``, ``TOO_LARGE``, ``EMPTY_REPLY``, ``OPEN_THINKING`` or
+            ``NOT_JSON``.
         reason: the same in words, for people and for a model that is asked again.
     """
 
@@ -46,15 +46,18 @@ class Reply:
 def read_reply(completion: Completion) -> Reply:
     """Read the one JSON object of a reply.
 
-    In this order: a reply that was cut by the token limit or a filter is not looked at. Without content, the field for
+    In this order: a reply that is not whole (``Completion.cut_by``) is not looked at. Without content, the field for
     thinking counts as the reply, as servers put the answer there when thinking is switched off under a grammar. Then
     the whole text is tried as strict JSON; then what follows the thinking; then the only fenced block in it; then the
     only balanced pair of braces, quotes and escapes taken into account. Repeated keys, NaN and infinities are refused
     throughout. Takes time linear in the length, and never raises.
     """
-    cut = _CUT_BY.get(completion.finish_reason or "")
+    cut = completion.cut_by
     if cut is not None:
-        return Reply(cause=cut, reason=f"the reply was cut (finish_reason {completion.finish_reason})")
+        told = f"finish_reason {completion.finish_reason}"
+        if cut is PlanCause.TRUNCATED and completion.limit is not None:
+            told += f", {completion.completion_tokens} of {completion.limit} tokens"
+        return Reply(cause=cut, reason=f"the reply was cut ({told})")
     if not _is_blank(completion.text):
         return _read(completion.text or "")
     if not _is_blank(completion.reasoning):

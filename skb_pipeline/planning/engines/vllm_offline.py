@@ -44,7 +44,7 @@ def engine_arguments(spec: LanguageModelSpec) -> dict[str, Any]:
     the engine alone (the same field of a request has no effect, vLLM issue 48765) and only with a grammar backend that
     is named. ``spec.vllm`` adds to these arguments and overrides them.
     """
-    arguments: dict[str, Any] = {"model": spec.name, "seed": spec.seed}
+    arguments: dict[str, Any] = {"model": spec.name, **({} if spec.seed is None else {"seed": spec.seed})}
     if spec.revision is not None:
         arguments |= {"revision": spec.revision, "tokenizer_revision": spec.revision}
     if spec.structured != "none":
@@ -52,10 +52,12 @@ def engine_arguments(spec: LanguageModelSpec) -> dict[str, Any]:
     return {**arguments, **spec.vllm}
 
 
-def sampling_arguments(spec: LanguageModelSpec, sample: int) -> dict[str, Any]:
-    """Arguments of ``vllm.SamplingParams`` without the grammar."""
-    temperature, seed = temperature_and_seed(spec, sample)
-    return {"temperature": temperature, "seed": seed, "max_tokens": spec.max_tokens}
+def sampling_arguments(spec: LanguageModelSpec, request: ChatRequest) -> dict[str, Any]:
+    """Arguments of ``vllm.SamplingParams`` without the grammar; what a setting leaves out keeps vLLM's default."""
+    temperature, seed = temperature_and_seed(spec, request.sample)
+    drawn = {"temperature": temperature, "seed": seed}
+    told = {name: value for name, value in drawn.items() if value is not None}
+    return {**told, "max_tokens": request.max_tokens or spec.max_tokens}
 
 
 def grammar_arguments(spec: LanguageModelSpec, schema: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -124,7 +126,7 @@ class VLLMChat:
         if len(outputs) != len(batch):
             raise RuntimeError(f"vLLM gave {len(outputs)} outputs for {len(batch)} requests")
         milliseconds = (time.monotonic() - start) * 1000 / len(batch)
-        return [self._completion(output, milliseconds) for output in outputs]
+        return [self._answer(request, output, milliseconds) for request, output in zip(batch, outputs, strict=True)]
 
     def _chat(self, batch: Sequence[ChatRequest], schema: Mapping[str, Any]) -> list[Any]:
         llm = self._llm
@@ -133,7 +135,7 @@ class VLLMChat:
         conversations = [[{"role": m.role, "content": m.content} for m in request.messages] for request in batch]
         sampling = [
             vllm.SamplingParams(
-                **sampling_arguments(self.spec, request.sample),
+                **sampling_arguments(self.spec, request),
                 structured_outputs=None if grammar is None else vllm.StructuredOutputsParams(**grammar),
             )
             for request in batch
@@ -141,7 +143,9 @@ class VLLMChat:
         thinking = None if self.spec.thinking is None else {"enable_thinking": self.spec.thinking}
         return list(llm.chat(conversations, sampling, use_tqdm=False, chat_template_kwargs=thinking))
 
-    def _completion(self, output: Any, milliseconds: float) -> Completion:
+    def _answer(self, request: ChatRequest, output: Any, milliseconds: float) -> Completion | Failed:
+        if not output.outputs:
+            return Failed(PlanCause.MALFORMED, "vLLM gave an output without a reply", milliseconds)
         reply = output.outputs[0]
         return Completion(
             text=reply.text,
@@ -151,6 +155,7 @@ class VLLMChat:
             prompt_tokens=len(output.prompt_token_ids),
             completion_tokens=len(reply.token_ids),
             milliseconds=milliseconds,
+            limit=request.max_tokens or self.spec.max_tokens,
         )
 
     @cached_property

@@ -116,6 +116,17 @@ class RecordRows:
                 f"INSERT INTO {self._what}s VALUES (?, ?) ON CONFLICT DO NOTHING", zip(keys, texts, strict=True)
             )
 
+    def remove(self, keys: Sequence[str]) -> None:
+        """Forget records; keys without one change nothing.
+
+        Raises:
+            RecordRowsError: the file cannot be written.
+        """
+        if keys:
+            query = f"DELETE FROM {self._what}s WHERE key IN (SELECT value FROM json_each(?))"
+            with self._lock, self._errors_name_the_file():
+                self._connection.execute(query, (json.dumps(distinct(keys)),))
+
     def close(self) -> None:
         """Close the file; the object cannot be used any more."""
         with self._lock:

@@ -134,7 +134,36 @@ def test_what_is_no_plan_is_a_cause(tmp_path: Path) -> None:
     assert cause(tmp_path, plan={**OURS, "anchors": ["b"], "hops": 3}) is PlanCause.INVALID
     assert cause(tmp_path, plan={**OURS, "target": {"labels": [["product"]]}}) is PlanCause.INVALID
     assert cause(tmp_path, plan={}) is PlanCause.INVALID
-    assert cause(tmp_path, plan=OURS, raw_output="something else", finish_reason="length") is PlanCause.PLANNED
+    assert cause(tmp_path, plan=OURS, raw_output="something else") is PlanCause.PLANNED
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"finish_reason": "stop"}, PlanCause.PLANNED),
+        ({"finish_reason": None}, PlanCause.PLANNED),
+        ({"finish_reason": "model_length"}, PlanCause.TRUNCATED),
+        ({"finish_reason": "abort"}, PlanCause.INCOMPLETE),
+        ({"finish_reason": "SAFETY"}, PlanCause.CONTENT_FILTER),
+        ({"finish_reason": "stop", "completion_tokens": 64, "max_tokens": 64}, PlanCause.TRUNCATED),
+        ({"finish_reason": "stop", "completion_tokens": 63.0, "max_tokens": 64.0}, PlanCause.PLANNED),
+    ],
+)
+@pytest.mark.parametrize("form", ["object", "text", "output"])
+def test_what_was_cut_is_no_plan_whichever_way_the_row_has_it(
+    tmp_path: Path, row: dict[str, Any], expected: PlanCause, form: str
+) -> None:
+    given: dict[str, dict[str, Any]] = {
+        "object": {"plan": OURS},
+        "text": {"plan": json.dumps(OURS)},
+        "output": {"raw_output": json.dumps(OURS)},
+    }
+    assert cause(tmp_path, **given[form], **row) is expected
+
+
+def test_a_finish_reason_that_is_no_text_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(PlanFileError, match=r"line 1: finish_reason is a text or null, not 7"):
+        engine(tmp_path, lines({"query_id": "1", "plan": OURS, "finish_reason": 7}))
 
 
 def test_the_output_is_kept_as_it_came(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -173,6 +174,47 @@ def test_failures_are_asked_again(tmp_path: Path) -> None:
         assert isinstance(answer, Completion)
         assert (answer.text, answer.cached) == ("late", False)
         assert (chat.asked, chat.reused) == (2, 0)
+
+
+@pytest.mark.parametrize("reason", ["length", "abort", "error", "max_tokens", "model_length", "content_filter"])
+def test_what_was_cut_is_not_kept_and_asked_again(tmp_path: Path, reason: str) -> None:
+    script = in_order(chat_reply('{"a": 1}', finish_reason=reason), chat_reply('{"a": 2}'))
+    with scripted_server(script) as server, open_replies(tmp_path) as cache:
+        ((_, first),) = chat_of(server, cache).complete([ask("a")], SCHEMA)
+        assert isinstance(first, Completion)
+        assert first.cut_by is not None
+        assert len(cache) == 0
+        ((_, second),) = chat_of(server, cache).complete([ask("a")], SCHEMA)
+        ((_, third),) = chat_of(server, cache).complete([ask("a")], SCHEMA)
+        assert [second.text, third.text] == ['{"a": 2}'] * 2  # type: ignore[union-attr]
+    assert len(server.chats) == 2
+
+
+def test_a_kept_reply_with_a_larger_limit_answers_the_request_that_was_cut(tmp_path: Path) -> None:
+    usage = {"prompt_tokens": 1, "completion_tokens": 30}
+    with scripted_server(in_order(chat_reply("whole", usage=usage))) as server, open_replies(tmp_path) as cache:
+        chat = chat_of(server, cache, max_tokens=20)
+        ((_, cut),) = chat.complete([ask("a")], SCHEMA)
+        assert isinstance(cut, Completion)
+        assert cut.cut_by is PlanCause.TRUNCATED
+        list(chat.complete([ask("a").with_larger_limit(20)], SCHEMA))
+        assert server.chats[1].body["max_tokens"] == 40
+        again = chat_of(server, cache, max_tokens=20)
+        ((_, found),) = again.complete([ask("a")], SCHEMA)
+        assert (found.text, again.asked, again.reused) == ("whole", 0, 1)  # type: ignore[union-attr]
+        list(chat_of(server, cache, max_tokens=21).complete([ask("a")], SCHEMA))
+    assert len(server.chats) == 3
+
+
+def test_cut_replies_that_an_earlier_version_kept_are_forgotten(tmp_path: Path) -> None:
+    with scripted_server(echo) as server, open_replies(tmp_path) as cache:
+        chat = chat_of(server, cache, max_tokens=50)
+        keys = [completion_key(chat.settings(), ask(text), SCHEMA) for text in "abc"]
+        kept = [reply("old", finish_reason="length"), reply("old", completion_tokens=50), reply("old")]
+        cache.put(keys, [as_record(one) for one in kept])
+        got = dict(chat.complete([ask(text) for text in "abc"], SCHEMA))
+        assert [got[i].text for i in range(3)] == ["a", "b", "old"]  # type: ignore[union-attr]
+        assert [row["text"] for row in cache.get(keys)] == ["a", "b", "old"]
 
 
 def test_equal_requests_are_asked_once(tmp_path: Path) -> None:

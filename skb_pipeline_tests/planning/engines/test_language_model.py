@@ -181,6 +181,8 @@ REPLIES: list[tuple[Given, PlanCause, str]] = [
     ('{"a":"' + "x" * MAX_CHARACTERS + '"}', PlanCause.TOO_LARGE, "characters"),
     ('<think>maybe {"a":1}', PlanCause.OPEN_THINKING, "inside its thinking"),
     (said(GOOD, finish_reason="length"), PlanCause.TRUNCATED, "length"),
+    (said(GOOD, finish_reason="abort"), PlanCause.INCOMPLETE, "abort"),
+    (said(GOOD, completion_tokens=1024, limit=1024), PlanCause.TRUNCATED, "1024 of 1024"),
     (said(None, finish_reason="content_filter"), PlanCause.CONTENT_FILTER, "content_filter"),
     *((Failed(cause, "the server says no \ud800", 50.0), cause, "the server says no") for cause in FAILURES),
 ]
@@ -194,7 +196,7 @@ def test_what_goes_wrong_is_a_cause_and_a_fallback(reply: Given, cause: PlanCaus
     assert reason in " ".join(fault.reason for fault in record.validated.faults)
     failed = isinstance(reply, Failed)
     assert (record.attempts, record.raw_output is None) == (
-        0 if failed else 1,
+        0 if failed else 2 if cause in (PlanCause.TRUNCATED, PlanCause.INCOMPLETE) else 1,
         failed or reply is None or "filter" in cause,
     )
 
@@ -262,8 +264,49 @@ def test_only_faults_that_may_heal_are_repaired(reply: Given) -> None:
     record = one(chat)
     if {id(r): cause for r, cause, _ in REPLIES}[id(reply)] in MENDABLE:
         assert (record.cause, len(chat.rounds)) == (PlanCause.REPAIRED, 2)
+    elif record.attempts == 2:
+        assert [call.max_tokens for (call,) in chat.rounds] == [None, 2048]  # the second was whole
+        assert record.cause is PlanCause.PLANNED
     else:
         assert len(chat.rounds) == 1
+
+
+CUT = [
+    said(GOOD, finish_reason="MAX_TOKENS"),
+    said(GOOD, finish_reason="error"),
+    said(GOOD, finish_reason="tool_calls"),
+]
+
+
+@pytest.mark.parametrize("cut", CUT, ids=["limit", "error", "tool"])
+def test_a_cut_reply_is_asked_for_once_more_with_a_larger_limit(cut: Completion) -> None:
+    whole = one(chat := Replayed([cut, GOOD]))
+    assert (whole.cause, whole.attempts, whole.finish_reason, whole.unanswered) == (PlanCause.PLANNED, 2, "stop", False)
+    assert whole.completion_tokens == 20
+    assert chat.rounds[1][0] == ChatRequest(chat.rounds[0][0].messages, 0, 19.0, 2048)
+    still = one(chat := Replayed([cut, cut, GOOD]))
+    assert (still.validated.plan, still.cause is whole.cause, still.unanswered, len(chat.rounds)) == (
+        None,
+        False,
+        True,
+        2,
+    )
+    gone = one(Replayed([cut, Failed(PlanCause.REFUSED, "longer than the context")]))
+    assert gone.cause is still.cause
+    assert "longer than the context" in gone.explanation[0]
+    assert gone.unanswered
+
+
+def test_a_filter_is_not_asked_again_at_once_but_by_the_next_run() -> None:
+    record = one(chat := Replayed([said(GOOD, finish_reason="content_filter"), GOOD]))
+    assert (record.cause, record.unanswered, len(chat.rounds)) == (PlanCause.CONTENT_FILTER, True, 1)
+
+
+def test_a_cut_repair_is_asked_for_once_more() -> None:
+    record = one(chat := Replayed([WRONG, said("{", finish_reason="length"), GOOD]))
+    assert (record.cause, len(chat.rounds)) == (PlanCause.REPAIRED, 3)
+    assert [call.max_tokens for (call,) in chat.rounds] == [None, None, 2048]
+    assert chat.rounds[1][0].messages == chat.rounds[2][0].messages
 
 
 def test_there_is_one_repair_and_the_last_reply_decides() -> None:
@@ -345,7 +388,9 @@ def test_replies_that_were_there_already_take_no_time() -> None:
         ([Failed(PlanCause.REFUSED, "too long")], "vllm", False),
         ([PARTLY, Failed(PlanCause.CONNECTION, "gone")], "openai", True),  # the repair may still better the plan
         ([WRONG, WRONG], "openai", False),
-        ([said(GOOD, finish_reason="length")], "openai", False),
+        ([said(GOOD, finish_reason="length")], "openai", True),
+        ([said(GOOD, finish_reason="abort")], "vllm", True),
+        ([said(GOOD, finish_reason="abort"), GOOD], "openai", False),
         ([GOOD], "openai", False),
     ],
 )
@@ -518,7 +563,8 @@ def test_a_real_model_gives_a_record_whatever_it_says(tmp_path: Path, small_mode
     assert record.raw_output.startswith("{")
     assert record.prompt_tokens is not None
     (again,) = http_planner(tmp_path, small_model.base_url, **model).plan([Question("q1", "Who makes shoes?")])
-    assert again.reused
+    # What was cut is not kept.
+    assert again.reused == (record.cause is not PlanCause.TRUNCATED)
     assert (again.raw_output, again.cause) == (record.raw_output, record.cause)
 
 
@@ -592,3 +638,35 @@ def test_a_model_that_obeys_a_question_gives_a_fallback(reply: str) -> None:
     assert (record.validated.plan, record.risk_level) == (None, RiskLevel.NO_TRADE)
     assert record.cause in (PlanCause.INVALID, PlanCause.SKIPPED)  # skipped: a plan of all nodes, which nothing joins
     assert record.validated.faults
+
+
+def test_a_direction_runs_if_it_is_valid_also_where_it_was_not_offered() -> None:
+    """Structured output is off on some servers, so a model may write what the form has no place for."""
+    one_way = {"name": "has_brand", "head": "product", "tail": "brand"}
+    spec = toy_spec(candidates=["product"], plans={"model": MODEL, "repair": False}, relations=[one_way])
+    hop = plan()["hops"][0]
+    told = {}
+    for direction in ("in", "out"):
+        reply = json.dumps(plan(hops=[{**hop, "direction": direction}]))
+        prompts = PromptSet(spec, Guidance("nothing"))
+        assert "direction" not in json.dumps(prompts.json_schema())
+        planner = LanguageModelPlanner("openai", Replayed([reply]), prompts, GraphSchema.from_spec(spec), spec.plans)
+        (told[direction],) = planner.plan([Question("1", "Which products?")])
+    assert told["in"].cause is PlanCause.PLANNED  # the product is the head, as the types say anyway
+    assert told["out"].cause is PlanCause.INVALID
+    assert told["out"].validated.plan is None
+    assert "no edges from 'brand' to 'product' (direction out)" in told["out"].validated.faults[0].reason
+
+
+def test_an_offered_direction_is_in_the_plan() -> None:
+    spec = spec_with()
+    reply = bought_after("Item 1")
+    reply["hops"][0]["direction"] = "out"
+    chat = Replayed([json.dumps(reply)])
+    planner = LanguageModelPlanner(
+        "openai", chat, PromptSet(spec, Guidance("nothing")), GraphSchema.from_spec(spec), spec.plans
+    )
+    (record,) = planner.plan([Question("1", "Which products are bought after Item 1?")])
+    assert record.validated.plan is not None
+    assert record.validated.plan.hops[0].direction == "out"
+    assert chat.schemas[0]["properties"]["hops"]["items"]["properties"]["direction"]["enum"] == ["out", "in", "any"]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from skb_pipeline.planning.engines.completions import ChatRequest, Message
+from skb_pipeline.planning.engines.base import PlanCause
+from skb_pipeline.planning.engines.completions import ChatRequest, Completion, Message
 from skb_pipeline.planning.engines.openai_http import OpenAIChat
 from skb_pipeline.planning.engines.vllm_offline import (
     VLLMChat,
@@ -16,6 +20,11 @@ from skb_pipeline.planning.engines.vllm_offline import (
     sampling_arguments,
 )
 from skb_pipeline.planning.settings import LanguageModelSpec
+
+
+def ask(sample: int, max_tokens: int | None = None) -> ChatRequest:
+    return ChatRequest((Message("user", "x"),), sample, max_tokens=max_tokens)
+
 
 SCHEMA = {"type": "object", "properties": {"brand": {"type": "string"}}}
 SPEC = LanguageModelSpec(name="org/model", revision="abc", temperature=0.1, sample_temperature=0.8, seed=7)
@@ -37,8 +46,45 @@ def test_engine_is_told_revision_and_that_blanks_are_forbidden() -> None:
 
 
 def test_sampling_of_each_draw() -> None:
-    assert sampling_arguments(SPEC, 0) == {"temperature": 0.1, "seed": 7, "max_tokens": 1024}
-    assert sampling_arguments(SPEC, 2) == {"temperature": 0.8, "seed": 9, "max_tokens": 1024}
+    assert sampling_arguments(SPEC, ask(0)) == {"temperature": 0.1, "seed": 7, "max_tokens": 1024}
+    assert sampling_arguments(SPEC, ask(2)) == {"temperature": 0.8, "seed": 9, "max_tokens": 1024}
+    assert sampling_arguments(SPEC, ask(0, 4096))["max_tokens"] == 4096
+    silent = SPEC.model_copy(update={"temperature": None, "seed": None})
+    assert sampling_arguments(silent, ask(0)) == {"max_tokens": 1024}
+    assert "seed" not in engine_arguments(silent)
+
+
+class Batches:
+    """A vLLM that gives prepared outputs: (text, finish_reason, tokens), or none for an output without a reply."""
+
+    def __init__(self, *outputs: tuple[str, str | None, int] | None) -> None:
+        self._outputs = outputs
+
+    def chat(self, conversations: list[Any], sampling: list[Any], **_: Any) -> list[Any]:
+        return [
+            SimpleNamespace(
+                prompt_token_ids=[0] * 9,
+                outputs=[SimpleNamespace(text=o[0], finish_reason=o[1], token_ids=[0] * o[2])] if o else [],
+            )
+            for o in self._outputs
+        ]
+
+
+def test_outputs_that_are_not_whole_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    parameters = SimpleNamespace(SamplingParams=dict, StructuredOutputsParams=dict)
+    monkeypatch.setitem(sys.modules, "vllm.sampling_params", parameters)
+    chat = VLLMChat(SPEC.model_copy(update={"max_tokens": 40}))
+    given = [("{}", "stop", 3), ("{", "length", 40), ("{", "abort", 7), ("{}", "stop", 40), ("{}", None, 3), None]
+    chat.__dict__["_llm"] = Batches(*given)
+    found = dict(chat.complete([ask(0)] * len(given), SCHEMA))
+    causes = [reply.cut_by if isinstance(reply, Completion) else reply.cause for reply in found.values()]
+    assert causes == [
+        None, PlanCause.TRUNCATED, PlanCause.INCOMPLETE, PlanCause.TRUNCATED, None, PlanCause.MALFORMED,
+    ]  # fmt: skip
+    chat.__dict__["_llm"] = Batches(("{}", "stop", 40))
+    ((_, reply),) = chat.complete([ask(0, 80)], SCHEMA)
+    assert isinstance(reply, Completion)
+    assert reply.cut_by is None
 
 
 def test_grammar_as_configured() -> None:
