@@ -7,6 +7,7 @@ import datetime
 import os
 import pickle
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,9 @@ def test_what_is_no_plain_data_is_refused_by_name(tmp_path: Path, case: int, pro
     # Behind a batch of harmless items, so that it is met while pieces are read.
     path.write_bytes(pickle.dumps({**{i: {"a": i} for i in range(1500)}, 1500: {"b": [value]}}, protocol))
     for read in (load_pickle, lambda p: dict(iterate_dict(p))):
-        with pytest.raises(RefusedPickleError, match=rf"node_info\.pkl: refused, as it wants .*({name})"):
+        with pytest.raises(
+            RefusedPickleError, match=rf"node_info\.pkl: refused, as it wants .*({name}).*pickle it anew"
+        ):
             read(path)
     assert list(tmp_path.iterdir()) == [path]
 
@@ -183,6 +186,54 @@ def test_tensor_files_with_code_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"edge_index\.pt: cannot be read as a tensor"):
         read_tensor(path, dimensions=2)
     assert not trace.exists()
+
+
+ADVICE = re.compile(r"weights_only|arbitrary code|trusted|safe_globals|file an issue|PyTorch 2|http", re.IGNORECASE)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
+def test_raw_pickles_in_place_of_tensors_are_refused_in_our_words(tmp_path: Path, protocol: int) -> None:
+    """Whatever wrote the file: the class is named, what to do is said, and torch's advice is not repeated."""
+    path = tmp_path / "node_types.pt"
+    shared = datetime.timedelta(1)
+    for value, wanted in [
+        (torch.arange(3), r"torch\.storage\._load_from_bytes"),
+        (np.arange(3), r"numpy\._?core\.(multiarray|numeric)\.(_reconstruct|_frombuffer)"),
+        ({"n": [shared, shared]}, r"datetime\.timedelta"),
+        (Outer(), r"\S*test_stark_unpickling\.Outer"),
+        (complex(1, 2), r"(builtins|__builtin__)\.complex"),
+    ]:
+        path.write_bytes(pickle.dumps(value, protocol))
+        with pytest.raises(SourceError) as failure:
+            read_tensor(path, dimensions=1)
+        told = str(failure.value)
+        by_copyreg = r"copyreg\._reconstructor|copy_reg\._reconstructor|_codecs\.encode"
+        assert re.match(rf"node_types\.pt: refused, as it wants ({wanted}|{by_copyreg}); only tensors are read", told)
+        assert "torch.save(torch.as_tensor(numbers), 'node_types.pt')" in told
+        assert not ADVICE.search(told)
+        assert failure.value.__cause__ is None
+    for content in (pickle.dumps([1, 2], protocol), b"", b"text", b"PK\x05\x06" + bytes(18)):
+        path.write_bytes(content)
+        with pytest.raises(SourceError, match=r"node_types\.pt: (cannot be read as a tensor|.*expected)") as failure:
+            read_tensor(path, dimensions=1)
+        assert not ADVICE.search(str(failure.value))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("zipped", [True, False])
+def test_files_of_torch_save_with_other_classes_are_refused_in_our_words(tmp_path: Path, zipped: bool) -> None:
+    path = tmp_path / "edge_types.pt"
+    for value, wanted in [
+        ({"t": torch.zeros(2), "when": datetime.date(2021, 3, 4)}, "datetime.date"),
+        ([torch.zeros(2, dtype=torch.int64), np.zeros(2)], "_reconstruct"),
+        (torch.nn.Linear(1, 1), "torch.nn.modules.linear.Linear"),
+    ]:
+        torch.save(value, path, _use_new_zipfile_serialization=zipped)
+        with pytest.raises(SourceError) as failure:
+            read_tensor(path, dimensions=1)
+        assert re.match(rf"edge_types\.pt: refused, as it wants \S*{re.escape(wanted)}; only", str(failure.value))
+        assert not ADVICE.search(str(failure.value))
 
 
 @pytest.mark.parametrize("value", [["a"], {"a": 1}, {0: 1}, None])
