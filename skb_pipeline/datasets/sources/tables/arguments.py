@@ -99,7 +99,8 @@ class EdgeTable(_Files):
     Attributes:
         head, tail: columns of external ids. ``tail`` may hold lists: one edge for each item.
         tail_separator: separates the items of a list kept in one cell of ``tail``.
-        relation, relation_value: a column, or one relation for all rows; exactly one is given.
+        relation, relation_value: a column, or one relation for all rows; exactly one is given. ``relation_names``
+            renames values of the column.
         head_type, tail_type: one type for all rows; head_type_column, tail_type_column: a column. Without either the
             type is looked up by id, which must then belong to nodes of one type only.
         skip_empty_tails: rows with an empty ``tail`` are no edges; they are counted, not quarantined.
@@ -110,6 +111,7 @@ class EdgeTable(_Files):
     tail_separator: str | None = Field(default=None, min_length=1)
     relation: str | None = None
     relation_value: str | None = None
+    relation_names: dict[str, str] = Field(default_factory=dict)
     head_type: str | None = None
     tail_type: str | None = None
     head_type_column: str | None = None
@@ -120,6 +122,8 @@ class EdgeTable(_Files):
     def _given_once(self) -> Self:
         if (self.relation is None) == (self.relation_value is None):
             raise ValueError("give either relation (a column) or relation_value")
+        if self.relation_names and self.relation is None:
+            raise ValueError("relation_names renames values of the column that relation names; there is none")
         for end in ("head", "tail"):
             if getattr(self, f"{end}_type") is not None and getattr(self, f"{end}_type_column") is not None:
                 raise ValueError(f"give either {end}_type or {end}_type_column")
