@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from skb_pipeline.linking import named
+from skb_pipeline.linking.named import NAMES, names_hash, names_of
 from skb_pipeline.orchestration.steps import Opened, Step, pipeline_asset
 from skb_pipeline.retrieval import dense as dense_index
 from skb_pipeline.retrieval import encoder, lexical
@@ -13,8 +15,9 @@ from skb_pipeline.retrieval.lexical import BM25Index
 from skb_pipeline.skb.documents import DOCUMENTS
 from skb_pipeline.skb.labelled_documents import without_headings
 from skb_pipeline.storage.artifacts import Draft
+from skb_pipeline.storage.duck import connect
 from skb_pipeline.text import tokens
-from skb_pipeline.workspace import BM25_FOLDER, DENSE_FOLDER
+from skb_pipeline.workspace import BM25_FOLDER, DENSE_FOLDER, SKB_FILE
 
 
 @pipeline_asset(
@@ -35,6 +38,28 @@ def bm25(step: Step, draft: Draft) -> None:
     index = BM25Index.build(documents["node_id"].to_numpy(), texts, step.spec.lexical)
     index.save(draft.path / BM25_FOLDER)
     draft.finish(step.recipe.content_key(), {"documents": len(index), "empty documents": index.n_empty})
+
+
+@pipeline_asset(
+    "index/names",
+    inputs=["skb/store"],
+    sections=["candidates", "node_types", "linking"],
+    code=[named],
+    writes=[NAMES],
+    kinds={"parquet"},
+)
+def names(step: Step, draft: Draft) -> None:
+    """Names and other names of candidate nodes, folded: a question that is nothing but a name finds its nodes here."""
+    with connect(step.input("skb/store").file(SKB_FILE), read_only=True) as con:
+        frame = names_of(con, step.spec)
+    NAMES.write(draft.path, frame)
+    draft.finish(
+        names_hash(frame),
+        {
+            "dagster/row_count": len(frame),
+            "names of several nodes": int(frame.groupby("folded")["node_id"].nunique().gt(1).sum()),
+        },
+    )
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from skb_pipeline.retrieval import ranking as contract
 from skb_pipeline.retrieval.ranking import RANKING
 from skb_pipeline.storage.artifacts import Draft, stable_hash
 from skb_pipeline.storage.duck import connect, content_hash
+from skb_pipeline.systems import named_first
 from skb_pipeline.systems.kind import System
 from skb_pipeline.systems.kinds import plans as plans_kind
 from skb_pipeline.systems.kinds.plans import PlansSystem, no_timeouts, rank_by_plans
@@ -133,11 +134,11 @@ def _server(step: Step) -> Iterator[Opened]:
 
 @pipeline_asset(
     "ranking/graph_neo4j",
-    inputs=["planning/query_plans", "graph/anchors", "graph/neo4j", *_QUESTIONS],
+    inputs=["planning/query_plans", "graph/anchors", "graph/neo4j", named_first.INPUT, *_QUESTIONS],
     sections=PlansSystem.sections,
     partly=PlansSystem.partly,
     opens=_server,
-    code=[plans_kind, graph_branch, bolt, anchors, contract],
+    code=[plans_kind, graph_branch, bolt, anchors, contract, named_first],
     writes=PlansSystem.stores,
     libraries=PlansSystem.libraries,
     kinds={"parquet", "neo4j"},

@@ -11,17 +11,19 @@ from skb_pipeline.retrieval.dense import FAISS, DenseIndex
 from skb_pipeline.retrieval.embedding import embed_texts
 from skb_pipeline.retrieval.encoder import ENCODER_LIBRARIES
 from skb_pipeline.retrieval.ranking import RANKING, rank_hits
+from skb_pipeline.systems import named_first
 from skb_pipeline.systems.kind import Sources, System
 from skb_pipeline.systems.ranked import Questions, Ranked
 from skb_pipeline.workspace import DENSE_FOLDER
 
-VERSION = "1"
+VERSION = "2"
 
 
 class DenseSystem(System):
-    """Nodes ranked by an exact search of vectors (see ``retrieval.dense``)."""
+    """Nodes ranked by an exact search of vectors (see ``retrieval.dense``), what the question names as a whole
+    first."""
 
-    reads = ("index/dense",)
+    reads = ("index/dense", named_first.INPUT)
     sections = ("retrieval", "encoder")
     libraries = (FAISS, *ENCODER_LIBRARIES)
     stores = (RANKING,)
@@ -34,7 +36,7 @@ class DenseSystem(System):
 
     def code(self) -> tuple[ModuleType, ...]:
         """See ``System``."""
-        return (dense, encoder, ranking)
+        return (dense, encoder, ranking, named_first)
 
     def depth_for(self, spec: DatasetSpec) -> int:
         """See ``System``."""
@@ -53,7 +55,8 @@ class DenseSystem(System):
             cache, model, questions.texts, "query", keys=questions.ids, keep=questions.keep
         )  # fmt: skip
         hits = opened.search(vectors, depth, canonical=sources.canonical)
-        return Ranked(
+        ranked = Ranked(
             rank_hits(hits, canonical=sources.canonical, depth=depth, query_order=questions.ids),
             metadata={"texts encoded": stats.encoded, "texts reused": stats.reused},
         )
+        return named_first.named_first(ranked, sources, questions, depth)

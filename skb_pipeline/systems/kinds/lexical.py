@@ -9,18 +9,19 @@ from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.retrieval import lexical, ranking
 from skb_pipeline.retrieval.lexical import BM25Index
 from skb_pipeline.retrieval.ranking import RANKING, rank_hits
+from skb_pipeline.systems import named_first
 from skb_pipeline.systems.kind import Sources, System
 from skb_pipeline.systems.ranked import Questions, Ranked
 from skb_pipeline.text import tokens
 from skb_pipeline.workspace import BM25_FOLDER
 
-VERSION = "1"
+VERSION = "2"
 
 
 class LexicalSystem(System):
-    """Nodes ranked by shared words (see ``retrieval.lexical``)."""
+    """Nodes ranked by shared words (see ``retrieval.lexical``), what the question names as a whole first."""
 
-    reads = ("index/bm25",)
+    reads = ("index/bm25", named_first.INPUT)
     sections = ("retrieval", "lexical")
     libraries = ("bm25s",)
     stores = (RANKING,)
@@ -33,7 +34,7 @@ class LexicalSystem(System):
 
     def code(self) -> tuple[ModuleType, ...]:
         """See ``System``."""
-        return (lexical, tokens, ranking)
+        return (lexical, tokens, ranking, named_first)
 
     def depth_for(self, spec: DatasetSpec) -> int:
         """See ``System``."""
@@ -47,4 +48,5 @@ class LexicalSystem(System):
         """See ``System``."""
         depth = self.depth_for(sources.spec)
         hits = opened.search(questions.texts, depth, canonical=sources.canonical)
-        return Ranked(rank_hits(hits, canonical=sources.canonical, depth=depth, query_order=questions.ids))
+        ranked = Ranked(rank_hits(hits, canonical=sources.canonical, depth=depth, query_order=questions.ids))
+        return named_first.named_first(ranked, sources, questions, depth)

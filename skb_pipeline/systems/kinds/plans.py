@@ -17,10 +17,11 @@ from skb_pipeline.retrieval import ranking
 from skb_pipeline.retrieval.encoder import ENCODER_LIBRARIES
 from skb_pipeline.retrieval.ranking import RANKING, rank_hits
 from skb_pipeline.storage.artifacts import Artifact
+from skb_pipeline.systems import named_first
 from skb_pipeline.systems.kind import Sources, System
 from skb_pipeline.systems.ranked import Questions, Ranked
 
-VERSION = "1"
+VERSION = "2"
 
 
 class PlansSystem(System):
@@ -30,7 +31,7 @@ class PlansSystem(System):
     question (links, number of candidates, time) stands in ``OUTCOMES``.
     """
 
-    reads = ("planning/query_plans", "graph/anchors", "graph/csr")
+    reads = ("planning/query_plans", "graph/anchors", "graph/csr", named_first.INPUT)
     sections = ("retrieval", "node_types", "relations", "candidates", "linking")
     partly = ("encoder", "plans")
     libraries = ENCODER_LIBRARIES
@@ -47,7 +48,7 @@ class PlansSystem(System):
 
     def code(self) -> tuple[ModuleType, ...]:
         """See ``System``."""
-        return (graph_branch, executor, anchors, ranking)
+        return (graph_branch, executor, anchors, ranking, named_first)
 
     def depth_for(self, spec: DatasetSpec) -> int:
         """See ``System``."""
@@ -67,7 +68,7 @@ class PlansSystem(System):
 
 
 def rank_by_plans(branch: GraphBranch, plans: pd.DataFrame, sources: Sources, questions: Questions) -> Ranked:
-    """Answer questions with a branch.
+    """Answer questions with a branch; what a question names as a whole stands first, whatever its plan says.
 
     Args:
         branch: in memory or on a server.
@@ -94,7 +95,7 @@ def rank_by_plans(branch: GraphBranch, plans: pd.DataFrame, sources: Sources, qu
         depth=sources.spec.retrieval.depth,
         query_order=questions.ids,
     )
-    return Ranked(hits, outcomes, told)
+    return named_first.named_first(Ranked(hits, outcomes, told), sources, questions, sources.spec.retrieval.depth)
 
 
 def no_timeouts(made: Artifact) -> bool:
