@@ -17,6 +17,7 @@ import os
 import time
 from collections import Counter
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from skb_pipeline.planning.engines.openai_http import BASE_URL_ENV
 from skb_pipeline.planning.engines.opening import MODEL_ENV, asked_questions, with_engine
 from skb_pipeline.planning.frames import plans_frame, validated_plans
 from skb_pipeline.planning.settings import PlansSpec
+from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.questions.frame import QUERIES
 from skb_pipeline.skb.store import node_table
 from skb_pipeline.storage.duck import connect
@@ -56,7 +58,7 @@ def planned(
 
 
 def measured(
-    records: list[PlanRecord], queries: pd.DataFrame, branch: GraphBranch, nodes: pd.DataFrame
+    records: list[PlanRecord], queries: pd.DataFrame, branch: GraphBranch, nodes: pd.DataFrame, schema: GraphSchema
 ) -> dict[str, float | str]:
     """Shares over all questions."""
     rows = plans_frame(records)
@@ -67,7 +69,7 @@ def measured(
     executed = ~np.array([a.fallback for a in answers])
     kept = executed[hits.query]
     found = pd.DataFrame({"query_id": np.array(query_ids)[hits.query[kept]], "node_id": hits.node_id[kept]})
-    judged = judge_plans(queries, outcomes, found, nodes["node_type"].to_dict(), plans_agree)
+    judged = judge_plans(queries, outcomes, found, nodes["node_type"].to_dict(), partial(plans_agree, schema=schema))
     first = [
         e and len(a.node_ids) > 0 and int(a.node_ids[0]) in {int(n) for n in gold}
         for e, a, gold in zip(executed, answers, queries["answer_ids"], strict=True)
@@ -115,7 +117,7 @@ def main() -> None:
             start = time.perf_counter()
             records, report = planned(workspace, variant, con, questions)
             seconds = time.perf_counter() - start
-            rows[name] = measured(records, queries, branch, nodes) | {
+            rows[name] = measured(records, queries, branch, nodes, GraphSchema.from_spec(spec)) | {
                 "calls": sum(r.attempts for r in records),
                 "asked": report.chat.asked if report else 0,
                 "prompt tokens": sum(r.prompt_tokens or 0 for r in records),

@@ -40,7 +40,7 @@ from skb_pipeline.linking.anchors import AnchorIndex
 from skb_pipeline.linking.name_index import NameIndex
 from skb_pipeline.planning.agreement import plans_agree
 from skb_pipeline.planning.rules.planner import PlannedQuestion, RulesPlanner
-from skb_pipeline.plans.plan import Plan
+from skb_pipeline.plans.plan import Direction, Plan
 from skb_pipeline.plans.results import Bindings, GraphResult
 from skb_pipeline.questions.generate import generate_questions
 from skb_pipeline.skb.ingest import ingest
@@ -230,7 +230,8 @@ def demo_questions(home: Path, split: str) -> None:
             for wording, part in questions.groupby("wording"):
                 gold = [Plan.model_validate(json.loads(text)) for text in part["gold_plan"]]
                 planned = planner.plan_all(part["query"])
-                agree = [plans_agree(p.validated.plan, g) for p, g in zip(planned, gold, strict=True)]
+                schema = planner.schema
+                agree = [plans_agree(p.validated.plan, g, schema) for p, g in zip(planned, gold, strict=True)]
                 faults = Counter(fault(p, g) for p, g, same in zip(planned, gold, agree, strict=True) if not same)
                 print(f"{wording}: {np.mean(agree):.4f} of {len(part)}; else {dict(faults.most_common())}")
 
@@ -247,7 +248,11 @@ def fault(planned: PlannedQuestion, gold: Plan) -> str:
         return "anchor missing" if want - have else "anchor too many"
     if Counter(h.rel for h in plan.hops) != Counter(h.rel for h in gold.hops):
         return "relations"
-    return "shape"
+    return "directions" if plans_agree(_undirected(plan), _undirected(gold)) else "shape"
+
+
+def _undirected(plan: Plan) -> Plan:
+    return plan.model_copy(update={"hops": [hop.model_copy(update={"direction": Direction.ANY}) for hop in plan.hops]})
 
 
 def main() -> None:

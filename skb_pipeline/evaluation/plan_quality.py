@@ -21,7 +21,7 @@ from skb_pipeline.evaluation.slices import slice_masks
 from skb_pipeline.planning.engines.base import PlanCause
 from skb_pipeline.plans.plan import Plan
 
-VERSION = "4"
+VERSION = "5"
 
 
 def judge_plans(

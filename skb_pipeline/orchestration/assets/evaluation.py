@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -34,6 +35,7 @@ from skb_pipeline.orchestration.sources import plans_of
 from skb_pipeline.orchestration.steps import Opened, Opens, Step, optional, pipeline_asset
 from skb_pipeline.planning.agreement import plans_agree
 from skb_pipeline.planning.frames import PLANS, validated_plans
+from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.questions.frame import QUERIES
 from skb_pipeline.retrieval.encoder import ENCODER_LIBRARIES
 from skb_pipeline.skb.store import node_table
@@ -194,8 +196,9 @@ def _judge(step: Step, draft: Draft, ranking: str) -> None:
     with connect(step.input("skb/store").file(SKB_FILE), read_only=True) as con:
         nodes = node_table(con)
     node_type = nodes["node_type"].to_dict()
+    agree = partial(plans_agree, schema=GraphSchema.from_spec(step.spec))  # a direction without effect is none
     judged = {
-        engine: judge_plans(queries, outcomes, hits, node_type, plans_agree)
+        engine: judge_plans(queries, outcomes, hits, node_type, agree)
         for engine, outcomes, hits in _executed(step, ranking, queries, nodes)
     }
     table = plan_quality_table(judged, queries, dataset=step.dataset)

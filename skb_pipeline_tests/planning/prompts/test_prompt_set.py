@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from typing import Any
@@ -130,6 +131,47 @@ def test_examples_are_shown_in_the_form_of_the_schema() -> None:
     shown = json.loads(plan)
     assert list(shown) == list(made.json_schema()["properties"])
     assert validate(plan, GraphSchema.from_spec(toy_spec())).plan == PLAN
+
+
+def undirected_spec() -> DatasetSpec:
+    """Nothing here has a direction: two types joined one way, one type by a symmetric relation."""
+    relations = [
+        {"name": "similar", "head": "product", "tail": "product", "symmetric": True, "head_label": "like"},
+        {"name": "has_brand", "head": "product", "tail": "brand", "head_label": "brand", "tail_label": "products"},
+    ]
+    return toy_spec(relations=relations, candidates=["product"])
+
+
+GUIDED = Guidance("g", hints=(Hint("brand", "made by", PLAN),), examples=(Example("Who?", PLAN),))
+
+
+def test_a_schema_without_directions_has_the_prompts_it_had_before_there_were_any() -> None:
+    """Letter by letter: replies that were kept are found by the prompt and the JSON schema."""
+    made = PromptSet(undirected_spec(), GUIDED)
+    text = system(made) + json.dumps(made.json_schema())
+    assert (
+        hashlib.sha256(text.encode()).hexdigest() == "7d5d451d6d0820ccee7a83a2fb16026e553c1f0bc4b8ab38e29ebb51c7055346"
+    )
+    assert "direction" not in json.dumps(made.json_schema())
+    assert "direct" not in system(made).replace("directly", "")
+
+
+def test_directions_are_explained_and_offered_where_they_filter() -> None:
+    made = PromptSet(toy_spec(candidates=["product"]), GUIDED)
+    assert '- "direction": which end of the edge is which.' in system(made)
+    assert ', "to_label": …, "direction": …}' in system(made)
+    marked = re.findall(r"^- \[.*\(directed\)$", system(made), flags=re.MULTILINE)
+    assert [json.loads(line[2:].partition("]")[0] + "]")[1] for line in marked] == ["also_buy", "also_view"]
+    hop = made.json_schema()["properties"]["hops"]["items"]
+    assert hop["properties"]["direction"] == {"type": "string", "enum": ["out", "in", "any"]}
+    assert "direction" in hop["required"]
+    user = made.repair("q", "{}", ["hops[0].direction: Input should be 'any', 'out' or 'in'"])[1].content
+    assert '- values of "direction": "out", "in", "any"' in user
+    one_way = system(PromptSet(undirected_spec(), GUIDED))
+    assert (
+        "values of" not in PromptSet(undirected_spec(), GUIDED).repair("q", "{}", ["hops[0].direction: bad"])[1].content
+    )
+    assert "(directed)" not in one_way
 
 
 def test_hints_show_signal_and_skeleton() -> None:
