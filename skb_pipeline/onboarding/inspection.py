@@ -21,6 +21,7 @@ from skb_pipeline.questions.from_source import queries_from_source
 from skb_pipeline.questions.templates import without_direction
 from skb_pipeline.skb.ingest import LoadReport, ingest
 from skb_pipeline.storage.duck import connect
+from skb_pipeline.text.cleaning import clean_text
 
 Rows = list[dict[str, Any]]
 _UNDECLARED = "relation is not declared between these types"
@@ -41,6 +42,8 @@ class Inspection:
             ``skb.ingest.LoadReport``).
         types: nodes per declared type, and how many of them share their name with another node of the type.
         fields: per declared field: shape, share of nodes with a value, kinds of raw values, coercions.
+        cleaned: texts changed by the cleaning step, by kind.
+        html: per field declared as HTML: changed values, characters and pieces taken out, and the longest of these.
         relations: declared triples with stored edges.
         undeclared: triples that occur and are not declared, with rows.
         dangling_edges: rows with an end that is no node.
@@ -62,6 +65,8 @@ class Inspection:
     edges: dict[str, int] = field(default_factory=dict)
     types: Rows = field(default_factory=list)
     fields: Rows = field(default_factory=list)
+    cleaned: dict[str, int] = field(default_factory=dict)
+    html: Rows = field(default_factory=list)
     relations: Rows = field(default_factory=list)
     undeclared: Rows = field(default_factory=list)
     dangling_edges: int = 0
@@ -96,6 +101,9 @@ class Inspection:
             ("Rows", [{k: line.get(k, 0) for k in common} for line in lines if len(line) > 1]),
             ("Node types", self.types),
             ("Fields", [{**f, **{key: _counts_text(f[key]) for key in ("found", "coerced")}} for f in self.fields]),
+            ("Cleaned", [{"what": kind.replace("_", " "), "texts": n} for kind, n in self.cleaned.items()]),
+            ("HTML taken out", [{**h, "longest": " ".join(h["longest"]), "pieces": _counts_text(h["pieces"])}
+                                for h in self.html]),
             ("Relations", self.relations),
             ("Triples that are not declared", self.undeclared),
             ("Would be quarantined", quarantine),
@@ -147,9 +155,10 @@ class _Watched:
 
     def nodes(self) -> Iterator[RawNode]:
         for node in self._source.nodes():
+            node_type = clean_text(str(node.node_type))
             for name, value in node.fields.items():
                 if value is not None and value != "" and node.fault is None:
-                    self.kinds[str(node.node_type), name][_kind(value)] += 1
+                    self.kinds[node_type, name][_kind(value)] += 1
             yield node
 
 
@@ -180,6 +189,8 @@ def _fill(
            FROM quarantine WHERE reason = ? GROUP BY ALL ORDER BY rows DESC, head, relation, tail""",
         [_UNDECLARED],
     )
+    found.cleaned = dict(report.cleaned)
+    found.html = [{"field": name, **removed} for name, removed in report.html_removed.items()]
     found.dangling_edges = sum(report.quarantine_reasons.get(reason, 0) for reason in _DANGLING)
     found.quarantine = [
         {"reason": reason, "rows": rows, "examples": _examples(con, reason)}

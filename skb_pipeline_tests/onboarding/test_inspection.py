@@ -146,3 +146,12 @@ def test_the_command_prints_and_fails_when_a_load_would_stop(spec: dict[str, Any
     assert "product.price" in stopped.stdout
     (tmp_path / "p.jsonl").unlink()
     assert "no file matches 'p.jsonl'" in run().output
+
+
+def test_relations_whose_words_have_no_direction_are_told_where_questions_are_made(spec: dict[str, Any]) -> None:
+    assert not any("has a direction" in warning for warning in inspect(spec).warnings)  # it brings its questions
+    made = {**spec, "source": {**spec["source"], "args": {**spec["source"]["args"], "queries": []}}}
+    assert sum("has a direction, but no phrasing" in warning for warning in inspect(made).warnings) == 2
+    phrasing = {"relation": "also_buy", "target": "product", "anchor": "product", "direction": "in", "forms": ["x {x}"]}
+    (left,) = [w for w in inspect({**made, "questions": {"phrasings": [phrasing]}}).warnings if "has a direction" in w]
+    assert "'also_view' within 'product'" in left

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.skb.documents import build_documents, documents_hash
 from skb_pipeline.skb.ingest import ingest
-from skb_pipeline.skb.labelled_documents import build_labelled_documents
+from skb_pipeline.skb.labelled_documents import build_labelled_documents, without_headings
 from skb_pipeline.skb.store import TABLES
 from skb_pipeline.storage.duck import connect
 from skb_pipeline_tests.examples import examples
@@ -46,7 +46,10 @@ def test_documents_have_labelled_fields_and_relations_in_order(tmp_path: Path) -
         "product: Tent -1\nfeature: light; green\nprice: 12.5\nabout: 2 < 3\n"
         "also bought: COVID-19 test; Pole\nalso bought (reverse): Pole\nbrand: Acme: Co."
     )
-    assert text_of(frame, "2") == "product: COVID-19 test\naliases: swab\nalso bought (reverse): Tent -1\nsimilar: COVID-19 test"
+    assert (
+        text_of(frame, "2")
+        == "product: COVID-19 test\naliases: swab\nalso bought (reverse): Tent -1\nsimilar: COVID-19 test"
+    )
     assert text_of(frame, "9") == "brand: Acme: Co.\nproducts: Tent -1"
     assert frame["external_id"].tolist() == ["1", "2", "3", "9"]
 
@@ -120,6 +123,38 @@ def test_a_line_stands_where_the_first_relation_with_a_neighbour_is_declared(tmp
     assert text_of(frame, "1") == "product: p1\nother: p3\nnear: p4"
     assert text_of(frame, "2") == "product: p2\nnear: p3\nother: p4"
     assert text_of(frame, "3") == "product: p3\nfar: p2\nother (reverse): p1\nback: p2"
+
+
+@pytest.mark.parametrize(
+    ("labels", "headings"),
+    [
+        ({}, ("cites", "cites (reverse)")),
+        ({"head_label": "refers to"}, ("refers to", "refers to (reverse)")),
+        ({"tail_label": "cited by"}, ("cites", "cited by")),
+        ({"tail_label": "cites"}, ("cites (reverse)", "cites")),
+        ({"head_label": "linked", "tail_label": "linked"}, ("linked", "linked (reverse)")),
+        ({"head_label": "refers to", "tail_label": "cited by"}, ("refers to", "cited by")),
+        ({"symmetric": True}, ("cites", "cites")),
+        ({"symmetric": True, "head_label": "near"}, ("near", "cites")),
+    ],
+)
+def test_both_directions_within_one_type_have_headings_of_their_own(
+    tmp_path: Path, labels: dict[str, Any], headings: tuple[str, str]
+) -> None:
+    spec = toy_spec(relations=[{"name": "cites", "head": "product", "tail": "product", **labels}])
+    assert spec.headings == [headings]
+    nodes: list[Any] = [("product", str(i), {"title": f"p{i}"}) for i in range(3)]
+    frame = documents(tmp_path / "s", nodes, [buy("0", "1", "cites"), buy("1", "2", "cites")], spec)
+    head, tail = headings
+    lines = {f"{head}: p2", f"{tail}: p0"} if head != tail else {f"{head}: p0; p2"}
+    assert set(text_of(frame, "1").splitlines()) == {"product: p1", *lines}
+
+
+def test_types_that_tell_the_direction_keep_one_default_heading() -> None:
+    one_way = {"name": "r", "head": "product", "tail": "brand"}
+    assert toy_spec(relations=[one_way]).headings == [("r", "r")]
+    back = {"name": "r", "head": "brand", "tail": "product"}
+    assert toy_spec(relations=[one_way, back]).headings == [("r", "r (reverse)")] * 2
 
 
 THINGS = DatasetSpec.model_validate(
@@ -256,3 +291,21 @@ def test_every_name_stands_in_its_document_and_row_order_does_not_matter(
     shuffle.shuffle(nodes)
     shuffle.shuffle(edges)
     pd.testing.assert_frame_equal(frame, documents(tmp_path / "b", nodes, edges, toy_spec()))
+
+
+def test_headings_can_be_told_from_what_stands_under_them(tmp_path: Path) -> None:
+    about = "products: brand: x\nproduct: its second line\nalso bought: Pole\nfeature: none"
+    nodes = [*NODES[1:], ("product", "1", {"title": "title: Tent", "feature": ["light", "green"], "about": about})]
+    frame = documents(tmp_path / "a", nodes, EDGES, toy_spec())
+    bare = without_headings(frame["document"].tolist(), frame["node_type"].tolist(), toy_spec())
+    found = dict(zip(frame["node_type"] + frame["external_id"], bare, strict=True))
+    assert found["brand9"] == "Acme: Co.\ntitle: Tent"
+    assert found["product2"].split("\n") == ["COVID-19 test", "swab", "title: Tent", "COVID-19 test"]
+    lines = found["product1"].split("\n")
+    assert lines[:4] == ["title: Tent", "light; green", "products: brand: x", "product: its second line"]
+    assert lines[-1] == "Acme: Co."
+
+
+def test_headings_of_other_formats_are_not_known() -> None:
+    with pytest.raises(ValueError, match=r"lexical\.headings: .*labelled"):
+        toy_spec(documents={"format": "stark_prime"}, lexical={"headings": False})
