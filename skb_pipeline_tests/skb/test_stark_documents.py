@@ -13,6 +13,7 @@ from skb_pipeline.skb.documents import build_documents
 from skb_pipeline.skb.ingest import ingest
 from skb_pipeline.skb.stark_documents import build_stark_documents
 from skb_pipeline.storage.duck import connect
+from skb_pipeline_tests.examples import examples
 from skb_pipeline_tests.toy import Edge, ListSource
 
 Node = tuple[str, str, dict[str, Any]]
@@ -386,7 +387,7 @@ NAMES = st.one_of(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25, quick=8), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(NAMES, min_size=1, max_size=5), st.randoms(), st.booleans(), st.sampled_from(sorted(TYPES)))
 def test_names_stand_letter_by_letter_and_row_order_and_batches_do_not_matter(
     tmp_path: Path, names: list[str], shuffle: random.Random, compact: bool, document_format: str
