@@ -1,4 +1,4 @@
-"""Commands on the catalogue: ``dataset list``, ``show``, ``init`` and ``check``."""
+"""Commands on the catalogue: ``dataset list``, ``show``, ``init``, ``check`` and ``remove``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from skb_pipeline.cli.options import format_option
-from skb_pipeline.cli.printing import aligned, note, print_rows, readable_errors
+from skb_pipeline.cli.printing import aligned, note, print_rows, readable_errors, shown_size
 
 
 @click.group()
@@ -93,6 +93,38 @@ def dataset_check(name: str, output: str) -> None:
     if found.stops:
         raise SystemExit(1)
     note(f"{spec.name}: {found.files} source files ({found.megabytes} MB): a load would go through")
+
+
+@dataset.command("remove")
+@click.argument("name")
+@click.option("--spec", is_flag=True, help="Its spec file too, if that lies in your own catalogue.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@readable_errors
+def dataset_remove(name: str, spec: bool, yes: bool) -> None:
+    """Remove a dataset's artefacts, caches, partition, and versions on Neo4j (if NEO4J_URI is set).
+
+    It need not be in the catalogue any more. Not while a run of it is going on.
+    """
+    from skb_pipeline.orchestration.removal import check_idle, find_remains, opened, remains_of, remove_remains
+
+    with opened() as (workspace, instance):
+        found = remains_of(find_remains(workspace, instance), name)
+        check_idle(instance, name)
+        note(f"Of {name} there are {shown_size(found.store_bytes)} of artefacts, {shown_size(found.cache_bytes)} of "
+             f"caches{', its partition' if found.partition else ''}.")  # fmt: skip
+        if found.neo4j is None:
+            note("NEO4J_URI is not set: what is on a Neo4j server stays there.")
+        elif found.neo4j:
+            note(f"On the Neo4j server: {', '.join(found.neo4j)}.")
+        kept = found.spec is not None and not (spec and found.own_spec)
+        if found.spec is not None:
+            built_in = " (it is built in)" if spec and found.own_spec is None else ""
+            note(f"Its spec {_shown_path(found.spec)} {'stays' if kept else 'goes too'}{built_in}.")
+        if not yes:
+            click.confirm(f"Remove all that for good? Vectors and replies of {name} have to be made again", abort=True,
+                          err=True)  # fmt: skip
+        remove_remains(workspace, instance, found, spec=spec)
+    note(f"{name} is removed")
 
 
 def _shown_path(path: Path) -> str:

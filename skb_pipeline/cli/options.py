@@ -15,13 +15,15 @@ Command = Callable[..., None]
 
 def dataset_option(command: Command) -> Command:
     """``--dataset``, which arrives as ``name``: of the catalogue, or of a dataset that left something behind."""
-    given = click.option("--dataset", "name", required=True, help="Name of a dataset.", callback=_known)
+    given = click.option("--dataset", "name", required=True, help="Name of a dataset.", callback=known_dataset)
     return given(command)
 
 
 @readable_errors
-def _known(context: click.Context, parameter: click.Parameter, name: str) -> str:
+def known_dataset(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
     """The name, if something has it; without this, a slip of the pen is told as an artefact that was never made."""
+    if name is None:
+        return None
     from skb_pipeline.datasets.catalogue import UnknownDatasetError, spec_files
     from skb_pipeline.errors import unknown_name
     from skb_pipeline.storage.paths import check_dataset_name

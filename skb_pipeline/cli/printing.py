@@ -65,5 +65,10 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
+def shown_size(size: int) -> str:
+    """A number of bytes for people."""
+    return f"{size / 1e6:.1f} MB" if size < 1e9 else f"{size / 1e9:.1f} GB"
+
+
 def _cell(value: Any) -> str:
     return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from skb_pipeline.cli.options import ENGINES, dataset_option, format_option
-from skb_pipeline.cli.printing import aligned, note, readable_errors
+from skb_pipeline.cli.options import ENGINES, dataset_option, format_option, known_dataset
+from skb_pipeline.cli.printing import aligned, note, print_rows, readable_errors, shown_size
 from skb_pipeline.cli.tables import print_metrics
 
 if TYPE_CHECKING:
@@ -81,21 +81,66 @@ def lineage(name: str, asset: str) -> None:
 
 
 @click.command()
-@dataset_option
+@click.option("--dataset", "name", help="Clean up behind this dataset.", callback=known_dataset)
+@click.option("--all", "everything", is_flag=True, help="List what belongs to no spec.")
+@click.option("--yes", is_flag=True, help="With --all: remove what is listed.")
+@format_option
 @readable_errors
-def gc(name: str) -> None:
-    """Remove artefact versions older than the previous one, leftovers of killed runs, and vectors of encoders that no
-    kept version was made with. Not while a run of the dataset is going on."""
-    from skb_pipeline.storage.rows.collection import fingerprints_in_use, remove_unused
-    from skb_pipeline.workspace import Workspace
+def gc(name: str | None, everything: bool, yes: bool, output: str) -> None:
+    """Remove what is of no use any more.
 
-    workspace = Workspace()
-    removed = workspace.store.collect_garbage(name)
-    encoder, cache = workspace.open_encoder(workspace.spec(name))
-    in_use = [encoder.model_fingerprint, *fingerprints_in_use(workspace.store, name)]
-    unused = remove_unused(workspace.caches(name), in_use)
-    merged = cache.merge(at=2)
+    With --dataset: artefact versions older than the previous one, leftovers and half-done work of killed and failed
+    runs, failures told of systems that are gone, and vectors of encoders that no kept version was made with. With
+    --all: list the datasets that have no spec any more, with the size of what they left; --yes removes it, as `dataset
+    remove` does one by one. Not while a run of the dataset is going on.
+    """
+    if (name is None) == (not everything) or (yes and not everything):
+        raise click.UsageError("give either --dataset NAME or --all; --yes goes with --all")
+    if name is None:
+        _collect_orphans(yes, output)
+    else:
+        _collect_garbage(name)
+
+
+def _collect_garbage(name: str) -> None:
+    from skb_pipeline.datasets.catalogue import spec_files
+    from skb_pipeline.orchestration.removal import check_idle, opened
+    from skb_pipeline.orchestration.running import asset_keys
+    from skb_pipeline.storage.rows.collection import fingerprints_in_use, remove_unused
+
+    if name not in spec_files():
+        raise click.ClickException(f"{name} has no spec any more: `skb-pipeline dataset remove {name}` takes the rest")
+    with opened() as (workspace, instance):
+        encoder, cache = workspace.open_encoder(workspace.spec(name))
+        check_idle(instance, name)
+        removed = workspace.store.collect_garbage(name, asset_keys())
+        in_use = [encoder.model_fingerprint, *fingerprints_in_use(workspace.store, name)]
+        unused = remove_unused(workspace.caches(name), in_use)
+        merged = cache.merge(at=2)
     note(f"{len(removed)} old versions and {len(unused)} unused vector caches removed, {merged} cache parts merged")
+
+
+def _collect_orphans(yes: bool, output: str) -> None:
+    from skb_pipeline.orchestration.removal import find_remains, opened, orphans, remove_remains
+
+    with opened() as (workspace, instance):
+        found = orphans(find_remains(workspace, instance))
+        rows = [
+            {
+                "dataset": one.dataset,
+                "artefacts": one.store_bytes if output != "table" else shown_size(one.store_bytes),
+                "caches": one.cache_bytes if output != "table" else shown_size(one.cache_bytes),
+                "partition": "yes" if one.partition else "no",
+                "neo4j": "not asked" if one.neo4j is None else len(one.neo4j),
+            }
+            for one in found
+        ]
+        print_rows(rows, ["dataset", "artefacts", "caches", "partition", "neo4j"], output)
+        for one in found if yes else []:
+            remove_remains(workspace, instance, one, spec=False)
+            note(f"{one.dataset} is removed")
+    if found and not yes:
+        note("`skb-pipeline dataset remove NAME` removes one of them, `skb-pipeline gc --all --yes` all")
 
 
 @click.command()

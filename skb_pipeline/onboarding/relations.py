@@ -299,7 +299,7 @@ def _shorten(found: Found, types_of: dict[str, set[str]], doubts: list[str]) -> 
     """``author___writes___paper`` from author to paper is ``writes``: ends go where all edges have these types, and no
     two relations of the same types would be called alike."""
     for one in found.edges:
-        if one.relation is None:
+        if one.relation is None or not any(len(words_of(name)) > 2 for name in one.relation.distinct):
             continue
         ends: dict[str, set[tuple[str, str]]] = defaultdict(set)
         for head, relation, tail, head_type, tail_type in one.rows():

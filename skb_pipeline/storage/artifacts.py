@@ -21,7 +21,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -281,15 +281,26 @@ class ArtifactStore:
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
-    def collect_garbage(self, dataset: str) -> list[Path]:
+    def collect_garbage(self, dataset: str, assets: Collection[str] | None = None) -> list[Path]:
         """Remove versions that are neither current nor previous, scratch folders and half-done work; return the
-        versions that went."""
+        versions that went.
+
+        Args:
+            assets: keys of all assets there are. Of others (a system that is no longer declared) what the last failure
+                left goes too; without this it stays.
+        """
         removed: list[Path] = []
         root = inside(self.root, check_dataset_name(dataset))
-        for pointer_file in sorted(root.glob(f"*/*/{CURRENT}")):
-            folder = pointer_file.parent
+        for folder in sorted(path for path in root.glob("*/*") if path.is_dir()):
             sweep(folder)
             _remove_work(folder)
+            if assets is not None and "/".join(folder.parts[-2:]) not in assets:
+                (folder / FAILURE).unlink(missing_ok=True)
+            pointer_file = folder / CURRENT
+            if not pointer_file.is_file():
+                if not any(folder.iterdir()):
+                    folder.rmdir()
+                continue
             # Listed before the pointer is read, and none younger than the current version: a run that finishes
             # meanwhile cannot lose what it made.
             versions = [p for p in sorted(folder.iterdir()) if (p / MANIFEST).is_file()]
@@ -316,6 +327,18 @@ def _now() -> str:
 def _remove_work(folder: Path) -> None:
     for work in folder.glob(f"{WORK_PREFIX}*"):
         shutil.rmtree(work)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with all that is in it, if it is there: first its name, at once, so that no reader meets half of
+    it. What a killed removal left beside it goes as well."""
+    sweep(folder.parent)
+    scratch = folder.parent / atomic.scratch_name()
+    try:
+        folder.rename(scratch)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(scratch)
 
 
 def sweep(folder: Path) -> None:
