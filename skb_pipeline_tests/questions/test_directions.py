@@ -77,7 +77,7 @@ def edges() -> list[tuple[int, str, int]]:
 def build(path: Path, spec: DatasetSpec) -> duckdb.DuckDBPyConnection:
     about = ["fast maths", "slow plots", "web frames", "data tables", "graph walks"]
     nodes = [("package", f"k{i}", {"name": name, "about": about[i % 5]}) for i, name in enumerate(names())]
-    nodes += [("author", f"a{i}", {"name": f"Writer {i}", "about": None}) for i in range(5)]
+    nodes += [("author", f"a{i}", {"name": f"Writer {i}", "about": ""}) for i in range(5)]
     rows: list[Edge] = [("package", f"k{a}", relation, "package", f"k{b}") for a, relation, b in edges()]
     rows += [("author", f"a{i % 5}", "writes", "package", f"k{i}") for i in range(N)]
     ingest(spec, ListSource(nodes, rows), path)

@@ -33,8 +33,8 @@ _NAMED = frozenset(
 """Before a word for a relation: it stands for the relation's name and not for what somebody does."""
 _IRREGULAR = frozenset(
     fold(
-        "bought built caught chosen drawn driven fed found given held kept known led made run seen sent shown sold taken "
-        "taught thrown understood won written"
+        "bought built caught chosen drawn driven fed found given held kept known led made run seen sent shown sold "
+        "taken taught thrown understood won written"
     ).split()
 )
 _QUOTES = frozenset("\"'“”‘’«»`")
