@@ -107,9 +107,10 @@ class SearchSession(Sources):
 
         Returns:
             Plain JSON values: ``engine``, ``plan`` (None for a text search), ``status``, ``cause`` (how planning
-            ended), ``dropped``, ``risk_level``, ``explanation``, of a language model also ``model``, ``attempts`` and
-            ``raw_output``; ``links`` (per anchor, nodes with cosines), ``outcome``, ``route``, ``n_cand``,
-            ``fallback``, ``sql`` and ``cypher`` (the latter marked as not run against a server).
+            ended), ``dropped``, ``risk_level`` (of the plan as executed), ``explanation``, of a language model also
+            ``model``, ``attempts`` and ``raw_output``; ``links`` (per anchor, nodes with cosines and the link's grade),
+            ``link_grade`` (the least sure one), ``unlinked`` (why an anchor has no node), ``outcome``, ``route``,
+            ``n_cand``, ``fallback``, ``sql`` and ``cypher`` (the latter marked as not run against a server).
         """
         questions = Questions(["q"], [clean_text(question)], keep=False)
         outcomes = rank_by_plans(self._branch, self.plans(questions), self, questions).outcomes
@@ -119,7 +120,10 @@ class SearchSession(Sources):
         links = json.loads(outcome["links"])
         return {
             **_told_of_plan(record),
+            "risk_level": outcome["risk_level"],
             "links": links,
+            "link_grade": None if pd.isna(outcome["link_grade"]) else outcome["link_grade"],
+            "unlinked": json.loads(outcome["unlinked"]),
             **{name: outcome[name] for name in ("outcome", "route")},
             "n_cand": int(outcome["n_cand"]),
             "fallback": bool(outcome["fallback"]),

@@ -13,7 +13,7 @@ import pyarrow as pa
 from skb_pipeline.storage.artifacts import Artifact
 from skb_pipeline.storage.frames import Column, Frame
 
-VERSION = "4"
+VERSION = "5"
 TRACES = Frame(
     name="Traces",
     description="For each question, how it was understood and where each system put each answer.",
@@ -33,11 +33,14 @@ TRACES = Frame(
         "plan": Column(pa.string()),
         "dropped": Column(pa.string()),
         "links": Column(pa.string()),
+        "link_grade": Column(pa.string()),
+        "unlinked": Column(pa.string()),
         "answers": Column(pa.string(), filled=True),
         "first": Column(pa.string(), filled=True),
     },
 )
-"""``plan``, ``dropped``, ``links``, ``answers`` and ``first`` are JSON texts."""
+"""``plan``, ``dropped``, ``links``, ``unlinked``, ``answers`` and ``first`` are JSON texts; what is told of the plan is
+as in ``graph.branch.OUTCOMES``."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ def build_traces(queries: pd.DataFrame, systems: Mapping[str, Traced], nodes: pd
     return pd.DataFrame(rows, columns=TRACES.names).astype({"n_cand": "Int64"})
 
 
-_OF_PLAN = TRACES.names[3:13]
+_OF_PLAN = TRACES.names[3:15]
 
 
 def _in_fusion(system: str) -> str:
@@ -150,6 +153,6 @@ def read_trace(traces: Artifact, query_id: str) -> dict[str, Any]:
             f"no query {query_id!r} was evaluated; there are for example {', '.join(frame['query_id'].head(3))}"
         )
     row = rows.where(rows.notna(), None).iloc[0].to_dict()
-    for name in ("plan", "dropped", "links", "answers", "first"):
+    for name in ("plan", "dropped", "links", "unlinked", "answers", "first"):
         row[name] = json.loads(row[name]) if row[name] is not None else None
     return row

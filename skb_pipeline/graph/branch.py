@@ -20,13 +20,13 @@ from tqdm import tqdm
 from skb_pipeline.graph import document_search
 from skb_pipeline.graph.document_search import DocumentQuery, search_documents
 from skb_pipeline.graph.rescoring import Rescorer
-from skb_pipeline.linking.anchors import AnchorIndex
-from skb_pipeline.plans.plan import Plan, ValidatedPlan
+from skb_pipeline.linking.anchors import AnchorIndex, LinkedAnchor, LinkGrade
+from skb_pipeline.plans.plan import Plan, RiskLevel, ValidatedPlan
 from skb_pipeline.plans.results import BUCKETS, Bindings, GraphOutcome, GraphResult, bucket_of
 from skb_pipeline.retrieval.ranking import Hits
 from skb_pipeline.storage.frames import Column, Frame
 
-VERSION = "4"
+VERSION = "5"
 OUTCOMES = Frame(
     name="Outcomes",
     description="What became of each question: its plan, links, number of candidates, time.",
@@ -41,6 +41,8 @@ OUTCOMES = Frame(
         "plan": Column(pa.string()),
         "dropped": Column(pa.string()),
         "links": Column(pa.string()),
+        "link_grade": Column(pa.string()),
+        "unlinked": Column(pa.string(), filled=True),
         "outcome": Column(pa.string(), filled=True),
         "route": Column(pa.string(), filled=True, cost=True),
         "n_cand": Column(pa.int64(), filled=True),
@@ -50,8 +52,10 @@ OUTCOMES = Frame(
         "fallback": Column(pa.bool_(), filled=True),
     },
 )
-"""One row per question. ``plan``, ``dropped`` and ``links`` are JSON texts. ``bucket`` is that of ``n_cand``, and of a
-document search always the last. ``fallback``: the hits come from the text-only search."""
+"""One row per question. ``plan``, ``dropped``, ``links`` and ``unlinked`` (why an anchor has no node, by variable) are
+JSON texts. ``risk_level`` is that of the plan as it was executed: ``weak`` at most where ``link_grade``, the least sure
+``linking.anchors.LinkGrade`` of its anchors, is ``near``; what the planner said stands in ``plan``. ``bucket`` is that
+of ``n_cand``, and of a document search always the last. ``fallback``: the hits come from the text-only search."""
 
 _TIMEOUT_S = 60.0
 """Far above what the row limit allows, so that the load of a machine hardly ever decides an outcome."""
@@ -75,15 +79,33 @@ class Answered:
     Attributes:
         node_ids, scores: hits, best first (int64, float64).
         result: what the plan gave, or the limit that stopped it; None when nothing was executed. Its hits are cut.
-        bindings: linked nodes per anchor variable; of a ``doc_search`` there are none.
+        anchors: linked nodes per anchor variable; of a ``doc_search`` there are none.
         fallback: the hits come from the text-only search.
     """
 
     node_ids: np.ndarray
     scores: np.ndarray
     result: GraphResult | None
-    bindings: Bindings
+    anchors: Mapping[str, LinkedAnchor]
     fallback: bool
+
+    @property
+    def bindings(self) -> Bindings:
+        """Node ids and cosines by anchor variable."""
+        return {var: anchor.binding for var, anchor in self.anchors.items()}
+
+    @property
+    def link_grade(self) -> LinkGrade | None:
+        """That of the least sure anchor; None without anchors."""
+        grades = list(LinkGrade)
+        return max((anchor.grade for anchor in self.anchors.values()), key=grades.index, default=None)
+
+    def risk_level(self, planned: RiskLevel) -> RiskLevel:
+        """How far to trust the plan as it was executed, given how far its planner did: a name that is only near to
+        those of the nodes is a guess, which makes a plan weak."""
+        levels = list(RiskLevel)
+        guessed = any(anchor.grade is LinkGrade.NEAR for anchor in self.anchors.values())
+        return min(planned, RiskLevel.WEAK, key=levels.index) if guessed else planned
 
 
 class GraphBranch:
@@ -132,29 +154,30 @@ class GraphBranch:
         found = dict(zip(searches, results, strict=True))
         answers = []
         for i in range(len(questions)):
-            result, bindings = executed.get(i, (found[i] if i in of_plans else None, {}))
+            result, anchors = executed.get(i, (found[i] if i in of_plans else None, {}))
             hits = found[i] if i in found else executed[i][0]
-            answers.append(Answered(hits.node_ids, hits.scores, result, bindings, i in found and i not in of_plans))
+            answers.append(Answered(hits.node_ids, hits.scores, result, anchors, i in found and i not in of_plans))
         return answers
 
     def _execute(
         self, plans: Mapping[int, Plan], progress: Callable[[int, int], None] | None
-    ) -> dict[int, tuple[GraphResult, Bindings]]:
-        """Results of plans with hops, rescored and then cut at ``depth``, with their bindings.
+    ) -> dict[int, tuple[GraphResult, Mapping[str, LinkedAnchor]]]:
+        """Results of plans with hops, rescored and then cut at ``depth``, with their linked anchors.
 
         Rescoring comes first, since plans with one anchor may give all candidates one score.
         """
-        bindings = self.anchors.link([plan.anchors for plan in plans.values()])
+        linked = self.anchors.link_anchors([plan.anchors for plan in plans.values()])
         texts = self.anchors.embed([plan.target.relevance_text for plan in plans.values()])
-        results = {}
-        numbered = enumerate(zip(plans.items(), bindings, texts, strict=True), start=1)
+        results: dict[int, tuple[GraphResult, Mapping[str, LinkedAnchor]]] = {}
+        numbered = enumerate(zip(plans.items(), linked, texts, strict=True), start=1)
         told = max(1, len(plans) // 10)
-        for done, ((i, plan), bound, text) in tqdm(
+        for done, ((i, plan), anchors, text) in tqdm(
             numbered, total=len(plans), desc="plans", unit=" plans", disable=None, leave=False
         ):
+            bound = {var: anchor.binding for var, anchor in anchors.items()}
             limit = max(self.depth, self.executor.n_nodes) if text.any() else self.depth
             result = self.executor.execute(plan, bound, limit=limit, timeout_s=_TIMEOUT_S)
-            results[i] = self._cut(self._rescorer.add_cosines(result, text)), bound
+            results[i] = self._cut(self._rescorer.add_cosines(result, text)), anchors
             if progress is not None and (done % told == 0 or done == len(plans)):
                 progress(done, len(plans))
         return results
@@ -188,11 +211,18 @@ def outcomes_frame(
     rows = []
     for query_id, plan, answer in zip(query_ids, plans.to_dict("records"), answers, strict=True):
         result = answer.result
+        grade = answer.link_grade
         rows.append(
             {
                 "query_id": query_id,
-                **{name: plan[name] for name in ("engine", "cause", "status", "risk_level", "plan", "dropped")},
-                "links": json.dumps(links_of(answer.bindings, nodes), ensure_ascii=False),
+                **{name: plan[name] for name in ("engine", "cause", "status")},
+                "risk_level": answer.risk_level(RiskLevel(plan["risk_level"])).value,
+                **{name: plan[name] for name in ("plan", "dropped")},
+                "links": json.dumps(links_of(answer.anchors, nodes), ensure_ascii=False),
+                "link_grade": None if grade is None else grade.value,
+                "unlinked": json.dumps(
+                    {v: a.reason for v, a in answer.anchors.items() if a.reason}, ensure_ascii=False
+                ),
                 "outcome": result.outcome.value if result else "no_plan",
                 "route": result.route if result else "text",
                 "n_cand": result.n_cand if result else 0,
@@ -212,14 +242,18 @@ def _bucket(result: GraphResult) -> str | None:
     return bucket_of(result.n_cand)
 
 
-def links_of(bindings: Bindings, nodes: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
-    """Linked nodes per anchor variable with their cosines, for people."""
+def links_of(anchors: Mapping[str, LinkedAnchor], nodes: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
+    """Linked nodes per anchor variable with their cosines and the grade of the link, for people."""
     return {
         var: [
-            {**nodes.loc[int(node), ["external_id", "node_type", "name"]].to_dict(), "cosine": float(cosine)}
-            for node, cosine in zip(ids, cosines, strict=True)
+            {
+                **nodes.loc[int(node), ["external_id", "node_type", "name"]].to_dict(),
+                "cosine": float(cosine),
+                "grade": anchor.grade.value,
+            }
+            for node, cosine in zip(anchor.node_ids, anchor.cosines, strict=True)
         ]
-        for var, (ids, cosines) in bindings.items()
+        for var, anchor in anchors.items()
     }
 
 

@@ -19,7 +19,9 @@ from typing import NamedTuple, Self
 import duckdb
 import numpy as np
 
+from skb_pipeline.linking.codes import codes_missing, numbers_of
 from skb_pipeline.linking.folding import FUNCTION_WORDS, Word, fold, singular, words
+from skb_pipeline.text.folding import in_words, of_folded_scripts
 
 MAX_WORDS = 30
 """Words of the longest mention that is looked for inside a question."""
@@ -36,6 +38,7 @@ _RARE = 5
 _BEGINNING_WORDS = 8
 """Words of the longest name that may be named by its beginning: nobody so shortens a title."""
 _TEXT_SAMPLE = 20_000
+_CLOSING = (")", "]")
 _NUMERALS = frozenset({"ii", "iii", "iv", "vi", "vii", "viii", "ix", "xi", "xii"})
 
 
@@ -186,9 +189,9 @@ class NameIndex:
         rows = self._of_types(self._by_text.get(text, ()), labels)
         found = words(text)
         if not rows and found:
-            rows = self._of_types(self._by_key.get(_key(found), ()), labels)
+            rows = self._of_types(self._with_key(_key(found), text), labels)
             if not rows and fuzzy:
-                rows = self._of_types(self._fuzzy_rows(_key(found), len(found)), labels)
+                rows = self._of_types(self._fuzzy_rows(text, found), labels)
                 return self._mention(text, 0, len(text), rows, Match.FUZZY) if rows else None
         return self._graded(text, 0, len(text), rows) if rows else None
 
@@ -230,7 +233,7 @@ class NameIndex:
                     continue
                 start, end = _with_closing(question, found, i, j)
                 text = question[start:end]
-                rows = self._guarded(text, found[i : j + 1], self._by_key[key], reserved, style)
+                rows = self._guarded(text, found[i : j + 1], self._with_key(key, text), reserved, style)
                 if rows and not _inside_compound(question, start, end):
                     yield self._graded(text, start, end, rows)
 
@@ -258,6 +261,15 @@ class NameIndex:
             if _case_agrees(text, self._surfaces[row], ordinary, style)
             and (self._folded[row].count(" ") == 0 or text[0] == self._surfaces[row].text[0])
         ]
+
+    def _with_key(self, key: str, text: str) -> Sequence[int]:
+        """Surfaces of a text's key whose numbers are those of the text: the key of ``22q1.12`` is that of ``22q11.2``.
+        A shortened surface may have more."""
+        rows = self._by_key.get(key, ())
+        if not rows or not any(c.isdigit() for c in key):
+            return rows
+        numbers = numbers_of(text)
+        return [row for row in rows if numbers <= numbers_of(self._surfaces[row].text)]
 
     def _of_types(self, rows: Iterable[int], labels: Collection[str] | None) -> list[int]:
         return [row for row in rows if labels is None or self._surfaces[row].node_type in labels]
@@ -306,7 +318,7 @@ class NameIndex:
                 span = found[i : j + 1]
                 start, end = _with_closing(question, found, i, j)
                 if self._may_be_misspelt(span, reserved) and not _is_symbol(question[start:end]):
-                    rows = self._fuzzy_rows(_key(span), len(span))
+                    rows = self._fuzzy_rows(question[start:end], span)
                     if rows and not _inside_compound(question, start, end):
                         candidates.append(self._mention(question[start:end], start, end, rows, Match.FUZZY))
         return _without_overlaps(candidates)
@@ -317,13 +329,16 @@ class NameIndex:
             return False
         return any(singular(word.folded) not in self._known_words for word in span)
 
-    def _fuzzy_rows(self, key: str, n_words: int) -> list[int]:
-        """Surfaces of as many words within the allowed edits of a key, all of the smallest distance.
+    def _fuzzy_rows(self, text: str, found: Sequence[Word]) -> list[int]:
+        """Surfaces of as many words within the allowed edits of a text's key, all of the smallest distance.
 
         Allowed are one edit (insertion, deletion, substitution, swap of neighbours) from six characters on, two from
-        twelve, three from twenty. All digits must agree: ``CYP3A4`` is no misspelling of ``CYP3A5``.
+        twelve, three from twenty. Digits and codes must agree: neither ``CYP3A4`` nor ``CYP2C6`` is a misspelling of
+        ``CYP3A5`` or ``CYP2D6``. Only Latin, Greek and Cyrillic names may be misspelt: in other scripts one vowel
+        sign, or one ideograph, makes another name.
         """
-        if len(key) < _FUZZY_MIN:
+        key = _key(found)
+        if len(key) < _FUZZY_MIN or not of_folded_scripts(key):
             return []
         from rapidfuzz.distance import OSA
 
@@ -338,8 +353,12 @@ class NameIndex:
                 closest, best = [candidate], distance
             elif distance == best:
                 closest.append(candidate)
-        found = sorted({row for candidate in closest for row in self._by_key[candidate]})
-        return [row for row in found if len(self._folded[row].split()) == n_words]
+        rows = sorted({row for candidate in closest for row in self._by_key[candidate]})
+        return [
+            row
+            for row in rows
+            if len(self._folded[row].split()) == len(found) and not codes_missing(text, [self._surfaces[row].text])
+        ]
 
     @cached_property
     def _trigrams(self) -> _Trigrams:
@@ -450,7 +469,7 @@ def _case_agrees(text: str, surface: Surface, ordinary: bool, style: _Style) -> 
 
 
 def _letters(text: str) -> str:
-    return "".join(c for c in text if c.isalnum())
+    return "".join(c for c in text if in_words(c))
 
 
 def _digits(text: str) -> list[str]:
@@ -485,8 +504,15 @@ def _inside_compound(question: str, start: int, end: int) -> bool:
     symbol may be part of a compound (``anti-TNF``), and a following word too (``EGFR-mutated``).
     """
     before, after = question[max(start - 2, 0) : start], question[end : end + 2]
-    led = bool(re.search(r"[\w)\]]-$|[)\]]$", before)) and not _is_symbol(question[start:end])
+    led = bool(before[-1:] in _CLOSING or (before[-1:] == "-" and _in_compounds(before[:-1]))) and not _is_symbol(
+        question[start:end]
+    )
     return led or bool(re.fullmatch(r"-\d", after))
+
+
+def _in_compounds(char: str) -> bool:
+    """Whether a hyphen behind this character joins it to what follows."""
+    return bool(char) and (in_words(char) or char == "_" or char in _CLOSING)
 
 
 def _without_overlaps(candidates: Iterable[Mention]) -> list[Mention]:

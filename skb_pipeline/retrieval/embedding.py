@@ -1,32 +1,47 @@
-"""Vectors of many texts through a cache: only texts that were never encoded with this model are encoded."""
+"""Vectors of many texts through a cache: only texts that were never encoded with this model are encoded.
+
+Beside the vectors lie the numbers of tokens of those texts that may be longer than the model reads, so that what was
+cut is known wherever a vector is used, whichever asset had the text encoded.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from skb_pipeline.retrieval.encoder import Encoder, Role, batch_positions
+from skb_pipeline.retrieval.encoder import Encoder, EncoderError, Role, batch_positions, may_exceed
 from skb_pipeline.storage.rows.arrays import ArrayRows
+
+_TOKENS = "tokens"
+"""Folder, inside that of the vectors, of the numbers of tokens."""
+_TOKENISED_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
 class EmbeddingStats:
-    """What :func:`embed_texts` did, counted over distinct texts.
+    """What :func:`embed_texts` did; texts encoded and reused are distinct ones.
 
     Attributes:
         reused: texts whose vector was in the cache.
         encoded: texts put through the model.
-        truncated: encoded texts that were longer than the model's maximal length.
+        cut: positions of texts that are longer than the model reads, so that their vectors know nothing of their end;
+            also of those whose vector was there already. None where it cannot be told: the model's tokeniser is not on
+            this machine.
         blank: positions of blank texts, which have no vector.
     """
 
     reused: int
     encoded: int
-    truncated: int
+    cut: list[int] | None
     blank: list[int] = field(default_factory=list)
+
+    @property
+    def truncated(self) -> int | str:
+        """Number of texts that were cut, repetitions counted; in words where it cannot be told."""
+        return "unknown: the model's tokeniser is not on this machine" if self.cut is None else len(self.cut)
 
 
 def text_key(encoder: Encoder, text: str, role: Role) -> str:
@@ -48,7 +63,7 @@ def embed_texts(
 
     New vectors reach the disk every ``flush_every`` batches. Batches are cut from the sorted new texts, so a run that
     was killed leaves a tail of whole batches, and running again gives the same bits as a run that was not. The model is
-    loaded only when something is new.
+    loaded only when something is new, its tokeniser only for texts that may be too long and were never counted.
 
     Args:
         cache: opened with ``encoder.model_fingerprint``.
@@ -74,7 +89,6 @@ def embed_texts(
     for i, key in hashes.items():
         first.setdefault(key, i)
     todo = [first[key] for key in cache.missing(list(first))]
-    truncated_before = encoder.truncated
     fresh: dict[str, np.ndarray] = {}
     batches = batch_positions([texts[i] for i in todo], encoder.spec.batch_size)
     for start in range(0, len(batches), flush_every):
@@ -91,10 +105,44 @@ def embed_texts(
     for i in filled:
         if hashes[i] in fresh:
             result[i] = fresh[hashes[i]]
+    long = _too_long(cache, encoder, {key: texts[i] for key, i in first.items()}, role, keep=keep)
     stats = EmbeddingStats(
         reused=len(first) - len(todo),
         encoded=len(todo),
-        truncated=encoder.truncated - truncated_before,
+        cut=None if long is None else [i for i in filled if hashes[i] in long],
         blank=blank,
     )
     return result, stats
+
+
+def _too_long(
+    cache: ArrayRows, encoder: Encoder, texts: Mapping[str, str], role: Role, *, keep: bool
+) -> set[str] | None:
+    """Keys of the texts with more tokens than the model reads; None where that cannot be told.
+
+    Args:
+        texts: distinct texts by key.
+    """
+    prefix, most = encoder.prefix(role), encoder.spec.max_length
+    doubtful = [key for key, text in texts.items() if may_exceed(prefix + text, most)]
+    if not doubtful:
+        return set()
+    counts = ArrayRows(cache.folder / _TOKENS, encoder.model_fingerprint)
+    uncounted = counts.missing(doubtful)
+    found: dict[str, int] = {}
+    for part in _parts(uncounted):
+        try:
+            numbers = encoder.token_counts([texts[key] for key in part], role)
+        except (EncoderError, OSError):  # transformers raises the latter where a model's files are missing
+            return None
+        found.update(zip(part, numbers.tolist(), strict=True))
+        if keep:
+            counts.put(part, numbers[:, None].astype(np.float32))  # exact up to 16 million tokens
+    kept = [key for key in doubtful if key not in found]
+    found.update(zip(kept, counts.get(kept)[:, 0].astype(int).tolist() if kept else [], strict=True))
+    return {key for key, number in found.items() if number > most}
+
+
+def _parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(keys), _TOKENISED_AT_ONCE):
+        yield keys[start : start + _TOKENISED_AT_ONCE]

@@ -8,7 +8,11 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import os
+import pickle
+import re
 import sys
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +27,7 @@ from skb_pipeline.retrieval.settings import EncoderSpec
 from skb_pipeline.storage import atomic
 from skb_pipeline.storage.artifacts import stable_hash
 
-VERSION = "1"
+VERSION = "2"
 ENCODER_LIBRARIES = ("sentence-transformers", "torch", "transformers")
 """Distributions whose version may change a vector; the recipes of what holds or compares vectors name them."""
 
@@ -32,6 +36,11 @@ Role = Literal["document", "query"]
 
 _POOLING_MODES = {"mean": "mean", "cls": "cls", "last_token": "lasttoken"}
 _NOT_WEIGHTS = {".md", ".py", ".png", ".gitattributes"}
+_PROMPTS = "config_sentence_transformers.json"
+_PROMPT_NAMES: dict[Role, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
+"""Under which names models keep the prompt of a role, the first one first (as sentence-transformers looks them up)."""
+_SPECIAL_TOKENS = 8
+"""More than any model adds to a text, such as ``[CLS]``."""
 
 
 class EncoderError(UserError, RuntimeError):
@@ -128,6 +137,74 @@ def model_fingerprint(spec: EncoderSpec, known_hashes: Path | None = None) -> di
     return {**identity, "max_length": spec.max_length, "normalised": True, **pooling}
 
 
+def model_file(source: ModelSource, name: str) -> Path | None:
+    """A file of a model; None where it has no such file. Of a hub model, only this file is fetched if it is not here.
+
+    Raises:
+        EncoderError: the file is not on this machine and the hub cannot be asked.
+    """
+    if source.folder is not None:
+        path = source.folder / name
+        return path if path.is_file() else None
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
+
+    cache = os.environ.get("SENTENCE_TRANSFORMERS_HOME")  # where sentence-transformers puts models, if set
+    here = [
+        try_to_load_from_cache(str(source.hub_id), wanted, cache_dir=cache, revision=source.revision)
+        for wanted in (name, "config.json")
+    ]
+    if isinstance(here[0], str):
+        return Path(here[0])
+    if isinstance(here[1], str):  # the model is on this machine, without such a file
+        return None
+    try:
+        return Path(hf_hub_download(str(source.hub_id), name, revision=source.revision, cache_dir=cache))
+    except LocalEntryNotFoundError as error:
+        raise EncoderError(f"{name} of {source.hub_id!r} is not on this machine: {error}") from error
+    except EntryNotFoundError:
+        return None
+    except (HfHubHTTPError, OSError) as error:
+        raise EncoderError(f"{name} of {source.hub_id!r} cannot be fetched: {error}") from error
+
+
+def own_prompts(source: ModelSource) -> dict[Role, str]:
+    """The text a model wants before the texts of each role, as its files say; empty where they say nothing.
+
+    It is the prompt called ``query``, and for documents ``document``, ``passage`` or ``corpus``; without one of these
+    names the one that ``default_prompt_name`` names, for either role.
+
+    Raises:
+        EncoderError: the file that would say it is no such file, or cannot be fetched.
+    """
+    path = model_file(source, _PROMPTS)
+    try:
+        config = {} if path is None else json.loads(path.read_text(encoding="utf-8"))
+        prompts = config.get("prompts") or {}
+        default = config.get("default_prompt_name")
+        given = {str(name): text or "" for name, text in prompts.items()}
+    except (ValueError, AttributeError) as error:
+        raise EncoderError(f"{path}: no prompts of a model can be read from it: {error}") from error
+    if not all(isinstance(text, str) for text in given.values()):
+        raise EncoderError(f"{path}: a prompt is no text: {prompts}")
+    if default is not None and default not in given:
+        raise EncoderError(f"{path}: default_prompt_name is {default!r}, which is none of the prompts {sorted(given)}")
+    fallback = "" if default is None else given[default]
+    return {
+        role: next((given[name] for name in names if name in given), fallback) for role, names in _PROMPT_NAMES.items()
+    }
+
+
+def may_exceed(text: str, max_length: int) -> bool:
+    """Whether a text can have more than ``max_length`` tokens; False is certain.
+
+    A token stands for a byte or more of what the text is normalised to. Plain ASCII stays as it is; other letters may
+    become several, and twice their bytes are more than any normalisation makes of them.
+    """
+    size = len(text) if text.isascii() else 2 * len(unicodedata.normalize("NFKD", text).encode("utf-8", "replace"))
+    return size + _SPECIAL_TOKENS > max_length
+
+
 def batch_positions(texts: Sequence[str], batch_size: int) -> list[list[int]]:
     """Positions of ``texts`` cut into batches after sorting by (length in characters, text).
 
@@ -144,14 +221,12 @@ class Encoder:
     Attributes:
         spec: its settings.
         encode_calls: texts put through the model so far.
-        truncated: how many of them were longer than ``max_length`` tokens and lost their end.
     """
 
     def __init__(self, spec: EncoderSpec, known_hashes: Path | None = None) -> None:
         """Cheap: nothing is loaded. ``known_hashes`` is a file as in :func:`content_hash`."""
         self.spec = spec
         self.encode_calls = 0
-        self.truncated = 0
         self._known_hashes = known_hashes
 
     @cached_property
@@ -163,13 +238,64 @@ class Encoder:
         """The model's fingerprint and both prefixes: what an index and its queries must agree on."""
         return {
             **self.model_fingerprint,
-            "query_prefix": self.spec.query_prefix,
-            "document_prefix": self.spec.document_prefix,
+            "query_prefix": self.prefix("query"),
+            "document_prefix": self.prefix("document"),
         }
 
     def prefix(self, role: Role) -> str:
-        """The text put before every text of this role."""
-        return self.spec.document_prefix if role == "document" else self.spec.query_prefix
+        """The text put before every text of this role: what the spec says or, where it is silent, the model's files.
+
+        Raises:
+            EncoderError: the spec is silent, and the model's files cannot be read.
+        """
+        said = self.spec.document_prefix if role == "document" else self.spec.query_prefix
+        return self._own_prompts[role] if said is None else said
+
+    @cached_property
+    def _own_prompts(self) -> dict[Role, str]:
+        try:
+            return own_prompts(find_model(self.spec))
+        except EncoderError as error:
+            told = 'encoder.query_prefix and encoder.document_prefix in the spec make it needless ("" for none)'
+            raise EncoderError(f"{error}; {told}") from error
+
+    def token_counts(self, texts: Sequence[str], role: Role) -> np.ndarray:
+        """Tokens of each text with its prefix and the model's special tokens, before anything is cut off.
+
+        Only the tokeniser is loaded, unless the model keeps none in a file of its own.
+
+        Returns:
+            int64 [n].
+
+        Raises:
+            EncoderError: the model's files cannot be read.
+        """
+        prefix = self.prefix(role)
+        return np.array([len(ids) for ids in self._tokenised([prefix + text for text in texts])], dtype=np.int64)
+
+    def _tokenised(self, texts: list[str]) -> list[list[int]]:
+        if not texts:
+            return []
+        if self._tokeniser is not None:
+            return [encoding.ids for encoding in self._tokeniser.encode_batch(texts)]
+        found = self._model.tokenizer(texts, truncation=False, padding=False, verbose=False)["input_ids"]
+        return [list(ids) for ids in found]
+
+    @cached_property
+    def _tokeniser(self) -> Any:
+        """The model's tokeniser without torch; None where its files hold none of this kind."""
+        from tokenizers import Tokenizer
+
+        source = find_model(self.spec)
+        modules = model_file(source, "modules.json")
+        first = json.loads(modules.read_text(encoding="utf-8"))[0].get("path", "") if modules is not None else ""
+        path = model_file(source, f"{first}/tokenizer.json" if first else "tokenizer.json")
+        if path is None:
+            return None
+        tokeniser = Tokenizer.from_file(str(path))
+        tokeniser.no_truncation()
+        tokeniser.no_padding()
+        return tokeniser
 
     def encode_documents(self, texts: Sequence[str], keys: Sequence[object] | None = None) -> np.ndarray:
         """Vectors of documents; see :meth:`encode`."""
@@ -209,8 +335,6 @@ class Encoder:
         return vectors
 
     def _forward(self, texts: list[str]) -> np.ndarray:
-        tokens = self._model.tokenizer(texts, truncation=False, padding=False, verbose=False)["input_ids"]
-        self.truncated += sum(len(ids) > self.spec.max_length for ids in tokens)
         self.encode_calls += len(texts)
         # The empty prompt keeps the library from adding a default one that fingerprints do not know of.
         vectors = self._model.encode(
@@ -225,7 +349,16 @@ class Encoder:
 
         transformers_logging.disable_progress_bar()  # loading takes no time worth a bar of its own
         source = find_model(self.spec)
-        model = SentenceTransformer(str(source.folder or source.hub_id), revision=source.revision)
+        try:
+            model = SentenceTransformer(str(source.folder or source.hub_id), revision=source.revision)
+        except pickle.UnpicklingError as error:
+            # Torch's own text advises to switch the safety off, so nothing of it is repeated but the class.
+            wanted = re.search(r"GLOBAL (\S+)", str(error))
+            told = f"want {wanted[1]}" if wanted else "hold something else than tensors"
+            raise EncoderError(
+                f"the weights of {self.spec.model!r} are refused, as they {told}; only tensors are read. Use a model "
+                "whose weights are kept as safetensors, or save them anew where they come from"
+            ) from None
         config = getattr(getattr(model[0], "auto_model", None), "config", None)
         positions = getattr(config, "max_position_embeddings", None)
         if positions is not None and self.spec.max_length > positions:
@@ -234,6 +367,12 @@ class Encoder:
             )
         if self.spec.pooling is not None:
             _set_pooling(model, self.spec)
+        roles: tuple[Role, ...] = ("query", "document")
+        if any(getattr(module, "include_prompt", True) is False for module in model) and any(map(self.prefix, roles)):
+            raise EncoderError(
+                f"{self.spec.model!r} leaves the prompt out when it pools, which is not supported: set "
+                'encoder.query_prefix and encoder.document_prefix to ""'
+            )
         model.max_seq_length = self.spec.max_length
         return model
 

@@ -218,7 +218,55 @@ def test_any_executor_will_do_and_a_plan_that_is_stopped_falls_back(shop: Shop, 
     # The whole corpus was scored, which is no narrow result even where the corpus is small.
     assert frame["bucket"].tolist() == [None, ">500", None, "1-10"]
     assert json.loads(frame["links"][3])["b"][0]["name"] == "Northpole"
+    assert json.loads(frame["links"][3])["b"][0]["grade"] == "folded"
     assert frame["links"][1] == "{}"
+    assert frame["link_grade"].astype(object).where(frame["link_grade"].notna(), None).tolist() == [
+        "folded", None, None, "folded",
+    ]  # fmt: skip
+
+
+def told(shop: Shop, text: str, risk: str) -> dict[str, Any]:
+    """The outcome of a plan with the brand's name written so, and with that risk level."""
+    anchor = {"var": "b", "text": text, "label": "brand"}
+    plan = shop.plan(BRAND, anchors=[anchor], risk_level=risk)
+    row = {
+        "status": "valid", "engine": "file", "cause": "planned", "risk_level": risk,
+        "plan": plan_json(plan.plan), "dropped": dropped_json(plan),
+    }  # fmt: skip
+    frame = outcomes_frame(["q"], pd.DataFrame([row]), shop.branch().answer(["x"], [plan]), shop.nodes)
+    return dict(frame.iloc[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "risk", "grade", "expected"),
+    [
+        ("Northpole", "aggressive", "exact", "aggressive"),
+        ("NORTHPOLE", "aggressive", "folded", "aggressive"),
+        ("the Northpole", "aggressive", "near", "weak"),
+        ("the Northpole", "normal", "near", "weak"),
+        ("the Northpole", "weak", "near", "weak"),
+        ("the Northpole", "no_trade", "near", "no_trade"),
+    ],
+)
+def test_a_near_link_makes_the_executed_plan_weak(shop: Shop, text: str, risk: str, grade: str, expected: str) -> None:
+    row = told(shop, text, risk)
+    assert (row["link_grade"], row["risk_level"], row["outcome"], row["n_cand"]) == (grade, expected, "ok", 3)
+    assert json.loads(row["plan"])["risk_level"] == risk
+    assert {node["grade"] for node in json.loads(row["links"])["b"]} == {grade}
+    assert row["unlinked"] == "{}"
+
+
+def test_an_outcome_says_why_an_anchor_has_no_node(shop: Shop) -> None:
+    row = told(shop, "Northpole 7", "normal")
+    assert (row["link_grade"], row["risk_level"], row["outcome"], row["links"]) == (
+        "none",
+        "normal",
+        "empty",
+        '{"b": []}',
+    )
+    assert json.loads(row["unlinked"]) == {
+        "b": "the nearest to 'Northpole 7' is 'Northpole' (0.86), whose names lack '7'"
+    }
 
 
 def test_a_check_of_examples_sees_no_hits_of_a_fallback(shop: Shop) -> None:

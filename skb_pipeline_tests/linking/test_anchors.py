@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from skb_pipeline.datasets.spec import DatasetSpec
-from skb_pipeline.linking.anchors import AnchorIndex
+from skb_pipeline.linking.anchors import AnchorIndex, LinkedAnchor, LinkGrade
 from skb_pipeline.linking.settings import LinkingSpec
 from skb_pipeline.plans.plan import Anchor
 from skb_pipeline.retrieval.encoder import Encoder
@@ -225,3 +225,123 @@ def test_saved_index_of_another_encoder_or_damaged_is_refused(made, tmp_path) ->
         AnchorIndex.load(tmp_path / "index", made.cache, made.encoder)
     with pytest.raises(FileNotFoundError):
         AnchorIndex.load(Path(tmp_path / "absent"), made.cache, made.encoder)
+
+
+CODED = [
+    ("device", "a", {"name": "GSR 12V-15 drill driver"}),
+    ("device", "b", {"name": "GSR 18V-55 drill driver", "other": ["cordless drill 18V"]}),
+    ("device", "c", {"name": "cordless drill driver"}),
+    ("enzyme", "a", {"name": "cytochrome CYP3A4"}),
+    ("enzyme", "b", {"name": "cytochrome CYP2D6", "other": ["debrisoquine hydroxylase"]}),
+    ("antigen", "a", {"name": "HLA class I antigen B", "other": ["HLA-B"]}),
+    ("antigen", "b", {"name": "Rh+ blood group"}),
+    ("tongue", "a", {"name": "C++ programming language"}),
+    ("tongue", "b", {"name": "Visual Basic programming language"}),
+    ("tongue", "c", {"name": "type 2 grammar for programming"}),
+]
+
+
+@pytest.fixture(scope="module")
+def coded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnchorIndex]:
+    folder = tmp_path_factory.mktemp("coded")
+    spec = make_spec(min_cosine=0.3)
+    values = spec.model_dump()
+    values["node_types"] = dict.fromkeys(("device", "enzyme", "antigen", "tongue"), values["node_types"]["disease"])
+    values |= {"relations": [{"name": "in", "head": "enzyme", "tail": "antigen"}], "candidates": []}
+    spec = DatasetSpec.model_validate(values)
+    ingest(spec, ListSource(CODED), folder / "skb.duckdb")
+    encoder = Encoder(spec.encoder, folder / "hashes.json")
+    with connect(folder / "skb.duckdb", read_only=True) as con:
+        cache = ArrayRows(folder / "vectors", encoder.model_fingerprint)
+        yield AnchorIndex.build(con, spec, cache, encoder)
+
+
+def graded(index: AnchorIndex, text: str, label: str, mode: str = "name") -> LinkedAnchor:
+    (found,) = index.link_anchors(
+        [[Anchor.model_validate({"var": "a", "text": text, "label": label, "match_mode": mode})]]
+    )
+    return found["a"]
+
+
+def first_name(index: AnchorIndex, linked: LinkedAnchor) -> str:
+    rows = index.names.rows
+    return str(rows["text"][rows["node_id"] == linked.node_ids[0]].iloc[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "lacking"),
+    [
+        ("GSR 14V-20 drill driver", "device", "'14v 20'"),
+        ("cytochrome CYP3A5", "enzyme", "'cyp3a5'"),
+        ("cytochrome CYP2C6", "enzyme", "'cyp2c6'"),
+        ("HLA class I antigen C", "antigen", "'c'"),
+        ("Rh- blood group", "antigen", "'rh-'"),
+        ("C# programming language", "tongue", "'c#'"),
+        ("type 3 grammar for programming", "tongue", "'3'"),
+    ],
+)
+def test_no_node_is_linked_that_lacks_a_code_of_the_text(
+    coded: AnchorIndex, text: str, label: str, lacking: str
+) -> None:
+    linked = graded(coded, text, label)
+    assert (len(linked.node_ids), len(linked.cosines), linked.grade) == (0, 0, LinkGrade.NONE)
+    assert linked.reason.endswith(f"whose names lack {lacking}")
+    assert "(0." in linked.reason
+    # The rule is one of names: a search of documents takes what is near.
+    assert graded(coded, text, label, "doc").grade is LinkGrade.DOCUMENT
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "name"),
+    [
+        ("drill driver GSR 12V 15 by a maker", "device", "GSR 12V-15 drill driver"),
+        ("18V cordless drill of good make", "device", "GSR 18V-55 drill driver"),
+        ("the enzyme CYP-2D6", "enzyme", "cytochrome CYP2D6"),
+        ("HLA-B antigens of class I", "antigen", "HLA class I antigen B"),
+        ("programming in C++", "tongue", "C++ programming language"),
+        ("type II grammars in programming", "tongue", "type 2 grammar for programming"),
+        ("drill driver without a cord", "device", "cordless drill driver"),
+    ],
+)
+def test_a_link_that_is_near_and_agrees_stays_and_says_so(coded: AnchorIndex, text: str, label: str, name: str) -> None:
+    linked = graded(coded, text, label)
+    assert (first_name(coded, linked), linked.grade, linked.reason) == (name, LinkGrade.NEAR, "")
+    assert all(linked.cosines < 1)
+
+
+def test_a_farther_node_with_the_code_comes_before_nearer_ones_without(coded: AnchorIndex) -> None:
+    plain = graded(coded, "cordless drill driver", "device")
+    assert (plain.grade, first_name(coded, plain)) == (LinkGrade.EXACT, "cordless drill driver")
+    linked = graded(coded, "cordless drill driver 12V 15", "device")
+    assert first_name(coded, linked) == "GSR 12V-15 drill driver"
+    assert len(linked.node_ids) == 1
+    vectors = coded.names.vectors.astype(np.float64) @ coded.embed(["cordless drill driver 12V 15"])[0]
+    nearest = coded.names.rows["text"].iloc[int(np.argmax(vectors))]
+    assert nearest != "GSR 12V-15 drill driver"
+
+
+def test_grades_of_equal_names(made) -> None:
+    for text, label, grade in [
+        ("Café", "disease", LinkGrade.EXACT),
+        ("CAFE", "disease", LinkGrade.FOLDED),
+        ("fractures of the arm", "disease", LinkGrade.FOLDED),
+        ("tnf alpha", "gene", LinkGrade.FOLDED),
+        ("high blood pressure hypertension", "disease", LinkGrade.NEAR),
+        ("zzqx", "disease", LinkGrade.NONE),
+        (" ", "disease", LinkGrade.NONE),
+    ]:
+        linked = graded(made.index, text, label)
+        assert linked.grade is grade, text
+        assert (linked.reason != "") == (grade is LinkGrade.NONE) == (len(linked.node_ids) == 0)
+
+
+def test_texts_that_are_cut_are_counted_also_when_their_vectors_were_there(made, tmp_path) -> None:
+    long = "a report on fever and cough " * 80
+    nodes = [*NODES, ("disease", "20", {"name": "x" * 3 + " long name" * 300, "about": long})]
+    ingest(make_spec(), ListSource(nodes), tmp_path / "skb.duckdb")
+    with connect(tmp_path / "skb.duckdb", read_only=True) as con:
+        for _ in range(2):
+            index = AnchorIndex.build(con, make_spec(), made.cache, made.encoder)
+            assert index.truncated == {"names": 1, "documents": 1}
+    index.embed(["short", long, long])
+    assert index.truncated["texts"] == 2

@@ -95,6 +95,35 @@ def test_lookup_of_what_is_no_name(text) -> None:
     assert INDEX.lookup(text) is None
 
 
+CODED = NameIndex(
+    [
+        Surface(1, "gene", "CYP2D6"),
+        Surface(2, "band", "22q11.2"),
+        Surface(3, "tool", "GTX 12-15"),
+        Surface(4, "disease", "type 2 diabetes mellitus"),
+        Surface(5, "antigen", "HLA-DRB5"),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    "text", ["cyp2c6", "22q1.12", "GTX 1-215", "GTX 121-5", "hla-dqb5", "type 1 diabetes mellitus"]
+)
+def test_another_code_is_no_name_however_it_is_written(text: str) -> None:
+    assert CODED.lookup(text) is None
+    assert CODED.find(f"what about {text} here") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "node"),
+    [("cyp-2d6", 1), ("22q 11 2", 2), ("GTX12-15", 3), ("type 2 diabetis mellitus", 4), ("HLA DRB-5", 5)],
+)
+def test_the_same_code_is_one_however_it_is_written(text: str, node: int) -> None:
+    hit = CODED.lookup(text)
+    assert hit is not None
+    assert [i for ids in hit.nodes.values() for i in ids.tolist()] == [node]
+
+
 def test_misspelling_links_with_the_right_spelling() -> None:
     (mention,) = INDEX.find("Who treats Alzhiemer disease?")
     assert mention.text == "Alzhiemer disease"

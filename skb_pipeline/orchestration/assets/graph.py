@@ -48,6 +48,8 @@ def anchors(step: Step, draft: Draft) -> None:
             "names and aliases": len(index.names.rows),
             "documents": len(index.documents.rows),
             "texts encoded": model.encode_calls,
+            "names truncated": index.truncated["names"],
+            "documents truncated": index.truncated["documents"],
             "encoder": model.fingerprint(),
         },
     )

@@ -95,7 +95,7 @@ def dense(step: Step, draft: Draft) -> None:
             "texts encoded": stats.encoded,
             "texts reused": stats.reused,
             "reuse rate": round(stats.reused / distinct, 4) if distinct else 0.0,
-            "texts truncated": stats.truncated,
+            "documents truncated": stats.truncated,
             "blank documents": len(index.skipped),
             "encoder": model.fingerprint(),
         },

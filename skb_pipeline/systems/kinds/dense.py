@@ -57,6 +57,10 @@ class DenseSystem(System):
         hits = opened.search(vectors, depth, canonical=sources.canonical)
         ranked = Ranked(
             rank_hits(hits, canonical=sources.canonical, depth=depth, query_order=questions.ids),
-            metadata={"texts encoded": stats.encoded, "texts reused": stats.reused},
+            metadata={
+                "texts encoded": stats.encoded,
+                "texts reused": stats.reused,
+                "questions truncated": stats.truncated,
+            },
         )
         return named_first.named_first(ranked, sources, questions, depth)

@@ -87,6 +87,8 @@ def rank_by_plans(branch: GraphBranch, plans: pd.DataFrame, sources: Sources, qu
         "outcomes": outcomes["outcome"].value_counts().to_dict(),
         "routes": outcomes["route"].value_counts().to_dict(),
         "n_cand median": float(executed["n_cand"].median()) if len(executed) else 0.0,
+        "link grades": outcomes["link_grade"].value_counts().to_dict(),
+        "texts truncated": branch.anchors.truncated.get("texts", 0),
         "plan milliseconds p95": round(float(executed["milliseconds"].quantile(0.95)), 2) if len(executed) else 0.0,
     }
     hits = rank_hits(
