@@ -6,6 +6,7 @@ Field by field it is explained in ``docs/add-a-dataset.md``. A section that conf
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -22,7 +23,20 @@ from skb_pipeline.retrieval.settings import EncoderSpec, LexicalSpec, RetrievalS
 from skb_pipeline.section import Section
 from skb_pipeline.skb.settings import DocumentSpec
 from skb_pipeline.storage.paths import check_dataset_name
+from skb_pipeline.text.cleaning import without_invisible
 from skb_pipeline.text.settings import FieldSpec, Shape
+
+_NAMING = ("relations", "candidates", "questions", "planner", "linking")
+"""Sections that name types and relations."""
+
+
+def _seen(value: Any) -> Any:
+    """A value with all texts in it, keys too, in NFC and without invisible characters."""
+    if isinstance(value, str):
+        return unicodedata.normalize("NFC", without_invisible(value))
+    if isinstance(value, Mapping):
+        return {_seen(key): _seen(item) for key, item in value.items()}
+    return [_seen(item) for item in value] if isinstance(value, list) else value
 
 
 class NodeTypeSpec(Section):
@@ -130,6 +144,18 @@ class DatasetSpec(Section):
             )
         return value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _names_seen(cls, value: Any) -> Any:
+        """Names of types and relations are cleaned as those in the rows are, so that they meet."""
+        if not isinstance(value, Mapping):
+            return value
+        cleaned = {key: _seen(value[key]) for key in _NAMING if key in value}
+        types = value.get("node_types")
+        if isinstance(types, Mapping):
+            cleaned["node_types"] = {_seen(name): declared for name, declared in types.items()}
+        return {**value, **cleaned}
+
     @field_validator("name")
     @classmethod
     def _safe_name(cls, value: str) -> str:
@@ -210,6 +236,8 @@ class DatasetSpec(Section):
         faults = format_faults(
             documents.format, self.node_types, [r.name for r in self.relations] if documents.relations else None
         )
+        if not self.lexical.headings:
+            faults.append("lexical.headings: what is a heading is known of 'labelled' documents only")
         if self.stark_compat and documents.neighbours is not None:
             faults.append(
                 "documents.neighbours: with stark_compat there is no limit; STaRK draws neighbours at random or fails"

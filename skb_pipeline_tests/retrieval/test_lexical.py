@@ -116,6 +116,41 @@ def test_names_with_signs_are_found() -> None:
     assert hits.node_id.tolist() == list(range(len(names)))
 
 
+@pytest.mark.parametrize(
+    ("written", "asked"),
+    [
+        ("İznik", "iznik"),
+        ("Hôtel naïf", "hotel naif"),
+        ("ＡＢ１２", "ab12"),
+        ("CO₂", "co2"),
+        ("fjord Ålesund", "alesund"),
+    ],
+)
+def test_spelling_variants_find_each_other(written: str, asked: str, tmp_path) -> None:
+    documents = [written, "something else", asked.replace("a", "x").replace("i", "x")]
+    BM25Index.build(range(3), documents, LexicalSpec()).save(tmp_path)
+    index = BM25Index.load(tmp_path, LexicalSpec())
+    hits = index.search([asked, written, written.upper()], 1, canonical=np.arange(3))
+    assert hits.node_id.tolist() == [0, 0, 0]
+
+
+def test_accents_can_be_told_to_stay() -> None:
+    spec = LexicalSpec(fold_accents=False)
+    index = BM25Index.build(range(3), ["péché", "pêche", "ＰÊCHE"], spec)
+    assert set(scores_of(index, "pêche", 3)) == {1, 2}
+    assert set(scores_of(BM25Index.build(range(3), ["péché", "pêche", "ＰÊCHE"], LexicalSpec()), "peche", 3)) == {
+        0,
+        1,
+        2,
+    }
+
+
+def test_words_of_the_longer_stop_list_are_no_terms_by_default() -> None:
+    documents = ["which does have them all", "which gene"]
+    assert set(scores_of(BM25Index.build(range(2), documents, LexicalSpec()), "which gene does", 2)) == {1}
+    assert set(scores_of(BM25Index.build(range(2), documents, LexicalSpec(stopwords="en")), "which does", 2)) == {0, 1}
+
+
 def test_asking_for_more_than_there_is_gives_all_there_is() -> None:
     index = BM25Index.build(range(4), ["a x", "a y", "a", "b"], PLAIN)
     assert scores_of(index, "a", 4).keys() == {0, 1, 2}

@@ -2,12 +2,13 @@ import json
 from collections import Counter
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skb_pipeline.text.cleaning import clean_text
-from skb_pipeline.text.markup import strip_html
+from skb_pipeline.text.cleaning import clean_ids, clean_names, clean_text
+from skb_pipeline.text.markup import Removed
 from skb_pipeline.text.settings import FieldSpec, Shape
 from skb_pipeline.text.shapes import coerce
 
@@ -45,19 +46,62 @@ def test_clean_text_is_storable_and_stable(text: str) -> None:
     assert clean_text(clean) == clean
 
 
+PARTS = st.sampled_from(
+    ["a", "é", "e", "\u0301", "क", "ा", "\u200d", "\u200c", "\u200b", "\u00ad", "\ufeff", " ", ",", "😀"]
+)
+
+
+@given(st.lists(PARTS, max_size=8).map("".join))
+def test_cleaning_again_changes_nothing_among_invisible_characters(text: str) -> None:
+    clean = clean_text(text)
+    assert clean_text(clean) == clean
+    assert not set(clean) & set("\u200b\u00ad\ufeff")
+    assert clean.strip(" \u200c\u200d") == clean.strip(" ")
+
+
 @pytest.mark.parametrize(
-    ("html", "text"),
+    ("raw", "clean"),
     [
-        ("<b>Bold</b> &amp; <i>fine</i>", "Bold & fine"),
-        ("one<br>two<br/>three", "one two three"),
-        ("<ul><li>a</li><li>b</li></ul>", "a b"),
-        ("p < 0.05 and x > 3", "p < 0.05 and x > 3"),
-        ("<script>alert(1)</script>safe<style>b{}</style>", "safe"),
-        ("caf&eacute; &#8482;", "café ™"),
+        ("\ufeffP-17", "P-17"),
+        ("P-\ufeff17", "P-17"),
+        ("Wal\u200bmart", "Walmart"),
+        ("hyper\u00adtension", "hypertension"),
+        ("\u200eR2D2\u200f", "R2D2"),
+        ("a\u2060b\u2062c", "abc"),
+        ("\u202bעמק\u202c", "עמק"),
+        ("e\u200b\u0301", "é"),
+        ("\u200dक्ष\u200c", "क्ष"),
+        ("क्\u200dष", "क्\u200dष"),
+        ("می\u200cخواهم، \u200cرفت", "می\u200cخواهم، رفت"),
+        ("👩\u200d🔬\u200d x", "👩\u200d🔬 x"),
+        ("GS\u200cR1", "GSR1"),
+        ("Auf\u200clage und Au\u00adto", "Auflage und Auto"),
+        ("\u200b", ""),
     ],
 )
-def test_html(html: str, text: str) -> None:
-    assert strip_html(html) == text
+def test_what_cannot_be_seen_goes_and_what_joins_letters_stays(raw: str, clean: str) -> None:
+    counts: Counter[str] = Counter()
+    assert clean_text(raw, counts) == clean
+    assert counts["invisible_removed"] == (clean != raw and raw != "")
+
+
+def test_ids_are_cleaned_and_counted_row_by_row() -> None:
+    counts: Counter[str] = Counter()
+    column = pa.array(["7", "7\u200b", "\ufeff8", None, "7\u200b", "Cafe\u0301", "a b "])
+    assert clean_ids(column, counts).to_pylist() == ["7", "7", "8", None, "7", "Café", "a b"]
+    assert counts == {"invisible_removed": 3, "nfc_normalised": 1}
+    few = pa.array(["buys", "bu\u00adys", "buys"])
+    assert clean_names(few, counts).to_pylist() == ["buys"] * 3
+    assert counts["invisible_removed"] == 4
+
+
+def test_html_is_cleaned_again_after_its_entities() -> None:
+    field = FieldSpec(shape=Shape.TEXT, html=True)
+    counts: Counter[str] = Counter()
+    removed = Removed()
+    assert coerce("co&shy;op&eacute;ra&#8203;tion e&#769;", field, counts, removed) == "coopération é"
+    assert coerce("5 < 6 &copy=1", field, counts, removed) == "5 < 6 &copy=1"
+    assert (removed.values, counts["invisible_removed"]) == (1, 1)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,14 +70,23 @@ def test_without_stop_words_everything_stays() -> None:
 def test_stop_words_are_small_letters_only() -> None:
     assert all(word == word.lower() for word in STOPWORDS["en"])
     assert len(STOPWORDS["en"]) == 33
+    assert STOPWORDS["en"] < STOPWORDS["en_long"]
+    assert {"which", "does", "those"} <= STOPWORDS["en_long"]
+    assert not {"gene", "find", "drug"} & STOPWORDS["en_long"]
 
 
 @given(st.text())
 def test_every_letter_and_digit_is_in_some_term(text: str) -> None:
-    terms = Tokeniser("none")(text)
+    terms = Tokeniser("none", fold_accents=False)(text)
     assert all(term and not any(c.isspace() for c in term) for term in terms)
-    letters = {folded for c in text.replace("\u00ad", "") if c.isalnum() for folded in c.casefold()}
-    assert letters <= set("".join(terms))
+    plain = unicodedata.normalize("NFKC", text.replace("İ", "i"))
+    letters = {c for c in unicodedata.normalize("NFKC", plain.casefold()) if c.isalnum() and c.isascii()}
+    assert letters - set("tmsm") <= set("".join(terms))
+
+
+@given(st.text(st.characters(codec="ascii")))
+def test_ascii_text_is_read_by_the_same_rule_as_any_other(text: str) -> None:
+    assert Tokeniser("en")(f"{text} \u03b1")[:-1] == Tokeniser("en")(text)
 
 
 @given(st.lists(st.sampled_from(["IL-2", "WAS", "was", "C++", "vitamin", "A", "β-catenin", "x's"]), max_size=8))
