@@ -244,6 +244,19 @@ def test_types_of_the_ends_come_from_columns_values_or_the_nodes(tmp_path: Path)
         source(tmp_path, edges={**stated, "head_type_column": "t"})
 
 
+def test_values_of_the_column_of_relations_may_be_renamed(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("id,title,tags\n1,a,\n2,b,\n")
+    (tmp_path / "edges.csv").write_text(
+        "a,b,r\n1,2, p__buys__p\n2,1,p__buys__p\u200b\n1,1,\n2,2,other\n", encoding="utf-8"
+    )
+    table = {**EDGES, "relation_value": None, "relation": "r"}
+    renamed = {**table, "relation_names": {"p__buys__p": "also_buy", "absent": "x"}}
+    assert [row[4] for row in edge_rows(source(tmp_path, edges=renamed))] == ["also_buy", "also_buy", "", "other"]
+    assert load(tmp_path, "s", edges=renamed)[0].edges_by_relation["also_buy"] == 2
+    with pytest.raises(ValueError, match="relation_names renames values of the column"):
+        source(tmp_path, edges={**EDGES, "relation_names": {"a": "b"}})
+
+
 def test_dangling_ends_are_told_from_undeclared_relations(tmp_path: Path) -> None:
     (tmp_path / "nodes.csv").write_text("id,title,tags\n1,a,\n2,b,\n")
     (tmp_path / "edges.csv").write_text("a,b,r\n1,2,also_buy\n1,9,also_buy\n8,9,also_buy\n1,2,nope\n")
