@@ -231,8 +231,8 @@ def _amazon_fields(info: dict[Any, Any], node_type: str | None) -> dict[str, Any
 
 
 def _mag_fields(info: dict[Any, Any], node_type: str | None) -> dict[str, Any]:
-    """Without what is missing, which MAG writes as -1 or "-1", and without its other numbers and the type."""
-    return {k: v for k, v in info.items() if k not in ("type", "id", "new_id") and v != -1 and v != "-1"}
+    """Without what is missing, which MAG writes as -1, "-1" or NaN, and without its other numbers and the type."""
+    return {k: v for k, v in info.items() if k not in ("type", "id", "new_id") and v not in (-1, "-1") and v == v}
 
 
 def _prime_fields(info: dict[Any, Any], node_type: str | None) -> dict[str, Any]:
