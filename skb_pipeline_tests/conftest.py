@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,17 @@ from skb_pipeline_tests.examples import load_profile
 from skb_pipeline_tests.llm_servers import small_model  # noqa: F401 (a fixture)
 
 load_profile()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A test without a home of its own must not see the user's: his systems, his catalogue."""
+    os.environ["SKB_HOME"] = tempfile.mkdtemp(prefix="skb-tests-")
+    os.environ.pop("SKB_CATALOGUE", None)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove it."""
+    shutil.rmtree(os.environ["SKB_HOME"], ignore_errors=True)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

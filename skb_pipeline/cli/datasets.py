@@ -78,8 +78,11 @@ def dataset_check(name: str, output: str) -> None:
     from skb_pipeline.datasets.loading import load_spec
     from skb_pipeline.datasets.sources import open_source
     from skb_pipeline.onboarding.inspection import inspect_source
+    from skb_pipeline.storage.paths import skb_home
+    from skb_pipeline.systems.registry import load_registry
 
     spec = load_spec(Path(name)) if name.endswith((".yaml", ".yml")) else get_spec(name)
+    load_registry(skb_home()).wanted(spec)
     found = inspect_source(spec, open_source(spec))
     if output == "json":
         click.echo(json.dumps(found.as_dict(), indent=1, ensure_ascii=False))

@@ -15,11 +15,12 @@ from skb_pipeline.errors import UnknownNameError, unknown_name
 @dataset_option
 @click.option("--split", default="test", show_default=True, help="train, val, test or all (json and csv only).")
 @click.option("--slice", "slice_name", default="all", show_default=True, help="A slice, or `every` (json and csv).")
+@click.option("--system", help="Whose differences to others stand below the table; default: fused, or the last row.")
 @format_option
 @readable_errors
-def metrics(name: str, split: str, slice_name: str, output: str) -> None:
+def metrics(name: str, split: str, slice_name: str, system: str | None, output: str) -> None:
     """Print the metric table of a dataset."""
-    print_metrics(name, split=split, slice_name=slice_name, output=output)
+    print_metrics(name, split=split, slice_name=slice_name, output=output, system=system)
 
 
 @click.command()
@@ -36,11 +37,11 @@ def trace(name: str, query_id: str) -> None:
     click.echo(json.dumps(read_trace(traces, query_id), indent=1, ensure_ascii=False))
 
 
-def print_metrics(name: str, *, split: str, slice_name: str, output: str) -> None:
-    """Print the metrics of a dataset in the format ``output``; as a table also what distinguishes the systems.
+def print_metrics(name: str, *, split: str, slice_name: str, output: str, system: str | None = None) -> None:
+    """Print the metrics of a dataset in the format ``output``; as a table also how ``system`` differs from others.
 
     Raises:
-        UnknownNameError: there is no such split or slice.
+        UnknownNameError: there is no such split, slice or system.
         click.ClickException: there are none of this split and slice together.
     """
     from skb_pipeline.evaluation.tables import difference_text, text_table
@@ -58,17 +59,19 @@ def print_metrics(name: str, *, split: str, slice_name: str, output: str) -> Non
         if output == "table" and wanted == every and every not in known:
             raise click.ClickException(f"--{what} {every} needs --format json or csv: a table is about one {what}")
         _check(what, wanted, known if output == "table" else [*known, every])
-    for system, reason in missing:
-        note(f"Not in the table: {system}: {reason}")
+    systems = rows["system"].unique().tolist()
+    if system is not None:
+        _check("system", system, systems)
+    for absent, reason in missing:
+        note(f"Not in the table: {absent}: {reason}")
     if output == "table":
         try:
             click.echo(text_table(rows, split=split, slice=slice_name))
         except ValueError as error:
             raise click.ClickException(str(error)) from error
         if slice_name == "all":
-            systems = rows["system"].unique().tolist()
-            system = DEFAULT_SYSTEM if DEFAULT_SYSTEM in systems else systems[-1]
-            click.echo(difference_text(differences, system=system, split=split))
+            shown = system or (DEFAULT_SYSTEM if DEFAULT_SYSTEM in systems else systems[-1])
+            click.echo(difference_text(differences, system=shown, split=split))
             click.echo("Paired differences; * marks an interval without 0.")
         return
     if split != "all":

@@ -223,8 +223,7 @@ def equals_the_ranking_in_memory(
     if server is None or memory is None or "absent" in memory.manifest:
         missing = "ranking/graph_neo4j" if server is None else "ranking/graph"
         return dg.AssetCheckResult(passed=True, metadata={"not compared": f"{missing} was not made"})
-    made_with, other = ({**a.manifest["inputs"], "code": a.manifest["code_version"], "settings": a.manifest["config"]}
-                        for a in (server, memory))  # fmt: skip
+    made_with, other = ({**a.manifest["inputs"], "settings": a.manifest["config"]} for a in (server, memory))
     stale = sorted(key for key in made_with.keys() & other.keys() if made_with[key] != other[key])
     if stale:
         note = f"the two rankings were made from different versions of {', '.join(stale)}"

@@ -18,11 +18,13 @@ from typing import Any
 import dagster as dg
 from dagster._core.storage.runs import SqliteRunStorage
 
+from skb_pipeline.datasets.catalogue import get_spec
 from skb_pipeline.errors import UnknownNameError, UserError, unknown_name
 from skb_pipeline.orchestration.partitions import register_datasets
 from skb_pipeline.orchestration.sensors import TABLE_FOLLOWS
 from skb_pipeline.storage.atomic import file_lock, process_alive, write_bytes
 from skb_pipeline.storage.paths import HomeError, home_fault, project_root, skb_home
+from skb_pipeline.systems.registry import load_registry
 from skb_pipeline.workspace import Workspace
 
 _PLANS = dg.AssetKey(["planning", "query_plans"])
@@ -174,10 +176,12 @@ def materialise(
 
     Raises:
         UnknownNameError: there is no asset ``to`` or ``only``; the message lists those there are.
+        UnknownSystemError, SystemsError: the spec or the file of systems names one that is not there.
         RunFailedError: a step or a blocking check failed; the message names it.
     """
     from skb_pipeline.orchestration.build import build_defs
 
+    load_registry(skb_home()).wanted(get_spec(dataset))  # a misspelt system shows before anything is computed
     defs = build_defs()
     job = defs.resolve_job_def("materialise")
     keys = {"/".join(key.path): key for key in job.asset_layer.executable_asset_keys}

@@ -304,16 +304,20 @@ class Step:
         )
 
     def _look_for(self, asset: str) -> None:
+        failed = self._failure_below(asset)
+        if failed is not None:
+            # What there may be from before the failure is not what was asked for.
+            self._lacking[asset] = failed
+            return
         try:
             self._inputs[asset] = self.store.require_fitting(self.dataset, asset)
         except ArtifactMissingError:
-            self._lacking[asset] = self._failure_below(asset) or "it was never made"
+            self._lacking[asset] = "it was never made"
         except ManifestMismatchError:
-            stale = "what there is was made from something that has changed since"
-            self._lacking[asset] = self._failure_below(asset) or stale
+            self._lacking[asset] = "what there is was made from something that has changed since"
 
     def _failure_below(self, asset: str) -> str | None:
-        """The first failure on the way to an asset that is not there."""
+        """The first failure on the way to an asset, if the last try to make it or something below it failed."""
         layer = self.context.job_def.asset_layer
         failed = self.store.failure(self.dataset, asset)
         if failed is not None:

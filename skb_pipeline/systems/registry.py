@@ -132,7 +132,9 @@ def load_registry(home: Path) -> Registry:
     try:
         return Registry(systems)
     except SystemsError as error:
-        raise SystemsError(f"{own if own.is_file() else BUILTIN}: {error}") from error
+        path = own if own.is_file() else BUILTIN
+        name = str(error).split(":")[0].split(_INLINE)[0]
+        raise SystemsError(f"{path}:{read_yaml(path)[1].get((name,), 1)}: {error}") from error
 
 
 def read_systems(path: Path) -> dict[str, System]:

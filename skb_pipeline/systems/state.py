@@ -19,11 +19,14 @@ def state_of(system: str, registry: Registry, workspace: Workspace, dataset: str
     asset = f"ranking/{system}"
     failed = workspace.store.failure(dataset, asset)
     if failed is not None:
-        return f"failed: {failed}"
+        return f"failed at the last run: {failed}"
     if workspace.store.current(dataset, asset) is None:
         return "not made yet"
     try:
         made = workspace.store.require_fitting(dataset, asset)
     except ManifestMismatchError:
         return "out of date"
-    return "not made yet" if "absent" in made.manifest else "made"
+    if "absent" in made.manifest:
+        return "not made yet"
+    same = made.manifest["config"].get("system") == registry[system].settings()
+    return "made" if same else "out of date: its settings changed since"

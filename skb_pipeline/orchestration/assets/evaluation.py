@@ -80,9 +80,15 @@ def query_metrics_asset(system: str, registry: Registry) -> dg.AssetsDefinition:
     return query_metrics
 
 
-@contextmanager
-def _seeded(step: Step) -> Iterator[Opened]:
-    yield Opened(seed=step.spec.evaluation.seed)
+def _compared(registry: Registry) -> Opens:
+    """The order of the rows and the comparisons are declared with the systems, and the seed by the spec."""
+    baselines = [[name, registry.baselines_of(name)] for name in registry.shown]
+
+    @contextmanager
+    def opens(step: Step) -> Iterator[Opened]:
+        yield Opened(config={"systems": baselines}, seed=step.spec.evaluation.seed)
+
+    return opens
 
 
 def metrics_asset(registry: Registry) -> dg.AssetsDefinition:
@@ -93,7 +99,7 @@ def metrics_asset(registry: Registry) -> dg.AssetsDefinition:
         "evaluation/metrics",
         inputs=["questions/queries", *(optional(key) for key in per_system.values())],
         sections=["evaluation"],
-        opens=_seeded,
+        opens=_compared(registry),
         code=[tables],
         kinds={"duckdb"},
         automatic=on_any_content_change("questions/queries"),
