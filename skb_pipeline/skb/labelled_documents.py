@@ -191,9 +191,9 @@ def _without(document: str, labels: list[str], headings: list[str]) -> str:
 
 
 def _load_lines(con: duckdb.DuckDBPyConnection, spec: DatasetSpec, codes: dict[str, int]) -> _Lines:
-    """Headings with the same text (both ends of a symmetric relation, say) are one line; it stands where the first relation
-    that gives it a neighbour is declared, seen from the head first. A neighbour reached twice under it is named once,
-    one without a name never.
+    """Headings with the same text (both ends of a symmetric relation, say) are one line; it stands where the first
+    relation that gives it a neighbour is declared, seen from the head first. A neighbour reached twice under it is
+    named once, one without a name never.
     """
     nodes = con.sql("SELECT name, node_type FROM nodes ORDER BY canonical").to_arrow_table()
     types = _codes_of(nodes["node_type"], codes)

@@ -100,7 +100,7 @@ def test_a_users_spec_joins_the_catalogue(
 def test_adapter_arguments_are_checked() -> None:
     with pytest.raises(SpecError, match=r"source\.args: subtre: Extra inputs"):
         open_source(toy_spec(source={"adapter": "hpo", "args": {"subtre": "HP:1"}}))
-    with pytest.raises(SpecError, match="'nope' is unknown; there are: hpo, stark, tables$"):
+    with pytest.raises(SpecError, match=r"'nope' is unknown; there are: hpo, stark, tables$"):
         open_source(toy_spec(source={"adapter": "nope"}))
 
 
