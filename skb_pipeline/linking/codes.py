@@ -115,7 +115,7 @@ def _written(run: Sequence[str]) -> str:
     return text
 
 
-@functools.lru_cache(maxsize=200_000)
+@functools.lru_cache(maxsize=20_000)
 def _parts(text: str) -> tuple[_Part, ...]:
     plain = _THOUSANDS.sub("", text.translate(_MINUS))
     parts: list[_Part] = []
@@ -145,7 +145,7 @@ def _parts(text: str) -> tuple[_Part, ...]:
 
 def _sign(raw: str, rest: str) -> str:
     """The minus that belongs to a short word with a capital or a digit (``Rh-``), else nothing."""
-    if not re.match(r"-(?![^\W_]|-)", rest) or re.match(r"-\s+(?:and|or)\b", rest):
+    if not re.match(r"-(?=$|[\s)\],.;:!?])", rest) or re.match(r"-\s+(?:and|or)\b", rest):
         return ""
     if len(raw) > _SIGNED_LETTERS and not any(c.isdigit() for c in raw):
         return ""

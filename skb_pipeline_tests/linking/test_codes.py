@@ -32,6 +32,7 @@ EQUAL = [
     ("deletion 7q11.23", "del(7)(q11.23), 7q11.23"),
     ("EC 2.7.11.1", "EC 2.7.11.1 kinase"),
     ("GTX 12V 15 mower", "GTX 12V-15"),
+    ("N-[4-oxo]-amine", "n 4 oxo amine"),
     ("U.S.A.", "USA"),
     ("R&D", "R and D"),
     ("J. Doe", "Jane Doe"),
