@@ -132,16 +132,21 @@ def _parse(plan: Plan | Mapping[str, Any] | str) -> Plan:
         raise ValueError("nested too deeply") from None
 
 
+_VARIABLES = frozenset({"var", "from", "from_var", "to_var"})
+"""Keys of names of variables."""
+
+
 def _cleaned(content: Any) -> Any:
     """A plan's object with its texts cleaned as those of the SKB are, so that names and values can meet; blanks at
-    their ends stay, which linking and comparing leave out anyway."""
+    their ends stay, which linking and comparing leave out anyway. Names of variables are the plan's own: cleaned, two
+    of them could become one."""
     if isinstance(content, str):
         if storable(content) != content:
             return content  # half a surrogate pair is a fault of its own
         cleaned = clean_text(content)
         return content if cleaned == content.strip() else cleaned
     if isinstance(content, Mapping):
-        return {key: _cleaned(value) for key, value in content.items()}
+        return {key: value if key in _VARIABLES else _cleaned(value) for key, value in content.items()}
     return [_cleaned(item) for item in content] if isinstance(content, list) else content
 
 

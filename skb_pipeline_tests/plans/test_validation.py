@@ -436,3 +436,12 @@ def test_no_input_raises(raw: Any) -> None:
 def test_a_plan_without_use_still_says_which_types_a_text_search_looks_for(labels, expected) -> None:
     checked = validate({"anchors": [], "hops": [], "target": {"labels": labels}}, SHOP)
     assert (checked.plan, checked.search_types) == (None, expected)
+
+
+def test_texts_are_cleaned_and_names_of_variables_are_the_plans_own() -> None:
+    one, other = anchor("b", "bra\u200bnd"), anchor("b\u200b", "brand")
+    checked = validate(plan([one, other], [B_T, hop("b\u200b", "h\ufeffas", "T", "product")], "product"), SHOP)
+    assert checked.status is PlanStatus.VALID
+    assert checked.plan is not None
+    assert [(a.var, a.label) for a in checked.plan.anchors] == [("b", "brand"), ("b\u200b", "brand")]
+    assert [h.rel for h in checked.plan.hops] == ["has", "has"]
