@@ -35,12 +35,12 @@ def question_of(request: SeenRequest) -> str:
 
 
 class Oracle:
-    """Replies with the gold plan of a question, but for every third with something that is no plan, also when asked
+    """Replies with the gold plan of a question, but for every fourth with something that is no plan, also when asked
     again. Every reply takes a while, so that there is something to kill."""
 
     def __init__(self, gold: dict[str, str | None]) -> None:
         self.gold = gold
-        self.wrong = {question for i, question in enumerate(sorted(gold)) if i % 3 == 0}
+        self.wrong = {question for i, question in enumerate(sorted(gold)) if i % 4 == 0}
 
     def __call__(self, request: SeenRequest) -> Reply:
         question = question_of(request)

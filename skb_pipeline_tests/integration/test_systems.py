@@ -12,9 +12,10 @@ import yaml
 from click.testing import CliRunner, Result
 
 from skb_pipeline.cli import cli
+from skb_pipeline.fusion import rrf
 from skb_pipeline.orchestration.build import build_defs
 from skb_pipeline.orchestration.running import RunFailedError, materialise
-from skb_pipeline.retrieval.ranking import RANKING
+from skb_pipeline.retrieval.ranking import RANKING, RankingError
 from skb_pipeline.systems.registry import UnknownSystemError
 from skb_pipeline.workspace import Workspace
 
@@ -140,20 +141,25 @@ def test_systems_that_fail_leave_the_table_of_the_others(home: Path, materialise
     assert {system for (system,) in table()} == {"bm25", "dense", "graph", "text", "fused"}
 
 
-def test_a_system_that_fails_now_is_out_of_the_table_it_was_in(finished_home: Path) -> None:
+def test_a_system_that_fails_now_is_out_of_the_table_it_was_in(
+    finished_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its ranking of an earlier run fits its inputs, and is not what is asked for."""
     (finished_home / "systems.yaml").write_text(TEXT2)
     materialise("mini")
     assert ("text2",) in table()
-    ranking = Workspace().store.require("mini", "ranking/bm25")
-    RANKING.write(ranking.path, RANKING.read(ranking).assign(node_id=10**6))  # nodes that are not in the SKB
+
+    def refused(*args: Any, **settings: Any) -> None:
+        raise RankingError("this constant is not to be had")
+
+    monkeypatch.setattr(rrf, "rrf", refused)
     (finished_home / "systems.yaml").write_text(TEXT2.replace("k: 5", "k: 6"))
     listed = json.loads(call("systems", "--dataset", "mini", "--format", "json").stdout)
     assert [row["state"] for row in listed if row["system"] == "text2"] == ["out of date: its settings changed since"]
-    with pytest.raises(RunFailedError, match="ranking/text2"):
+    with pytest.raises(RunFailedError, match="ranking/text2: this constant is not to be had"):
         materialise("mini")
     assert ("text2",) not in table()
-    assert dict(table("missing", "system, reason"))["text2"].startswith("ranking/text2 failed:")
+    assert dict(table("missing", "system, reason"))["text2"] == "ranking/text2 failed: this constant is not to be had"
 
 
 def test_declared_comparisons_and_order_are_part_of_the_table(finished_home: Path) -> None:
