@@ -15,7 +15,10 @@ from skb_pipeline.cli import cli
 from skb_pipeline.fusion import rrf
 from skb_pipeline.orchestration.build import build_defs
 from skb_pipeline.orchestration.running import RunFailedError, materialise
-from skb_pipeline.retrieval.ranking import RANKING, RankingError
+from skb_pipeline.questions.frame import QUERIES
+from skb_pipeline.retrieval.ranking import RANKING, RankingError, check_ranking
+from skb_pipeline.search import SearchSession
+from skb_pipeline.systems.ranked import Questions
 from skb_pipeline.systems.registry import UnknownSystemError
 from skb_pipeline.workspace import Workspace
 
@@ -83,9 +86,6 @@ def test_a_system_of_ones_own_is_everywhere(finished_home: Path) -> None:
 
 
 def test_the_asset_and_a_search_rank_alike(finished_home: Path) -> None:
-    from skb_pipeline.questions.frame import QUERIES
-    from skb_pipeline.search import SearchSession
-
     store = Workspace().store
     asked = QUERIES.read(store.require("mini", "questions/queries"), ["query_id", "query"]).head(3)
     with SearchSession.open("mini") as session:
@@ -96,6 +96,22 @@ def test_the_asset_and_a_search_rank_alike(finished_home: Path) -> None:
                 live = session.ranked(system, text).ranking
                 assert live["node_id"].tolist() == own["node_id"].tolist(), (system, text)
                 assert live["score"].to_numpy() == pytest.approx(own["score"].to_numpy(), abs=1e-6)
+
+
+def test_the_kind_that_the_docs_show_works(finished_home: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "add-a-system.md").read_text()
+    (example,) = (part for part in page.split("```python\n")[1:] if "class DegreeSystem" in part)
+    shown: dict[str, Any] = {}
+    exec(example.split("\n```")[0], shown)
+    system = shown["DegreeSystem"].model_validate({"kind": "degree", "most": 3})
+    questions = Questions(["a", "b"], ["whatever", "is asked"])
+    with SearchSession.open("mini") as session:
+        ranked = system.rank(system.open(session), session, questions).ranking
+        degrees = session.con.execute(
+            "SELECT src, count(*) AS n FROM adjacency GROUP BY src ORDER BY n DESC, src LIMIT 3"
+        ).fetchall()
+    assert check_ranking(ranked, query_order=questions.ids, depth=3) == []
+    assert ranked[ranked["query_id"] == "b"]["score"].tolist() == [float(n) for _, n in degrees]
 
 
 def test_a_dataset_asks_for_some_systems(finished_home: Path) -> None:
