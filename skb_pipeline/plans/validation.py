@@ -127,7 +127,7 @@ def _parse(plan: Plan | Mapping[str, Any] | str) -> Plan:
         return plan
     content = parse_plan_json(plan) if isinstance(plan, str) else plan
     try:
-        return Plan.model_validate(_cleaned(content))
+        return Plan.model_validate(clean_texts(content))
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -136,7 +136,7 @@ _VARIABLES = frozenset({"var", "from", "from_var", "to_var"})
 """Keys of names of variables."""
 
 
-def _cleaned(content: Any) -> Any:
+def clean_texts(content: Any) -> Any:
     """A plan's object with its texts cleaned as those of the SKB are, so that names and values can meet; blanks at
     their ends stay, which linking and comparing leave out anyway. Names of variables are the plan's own: cleaned, two
     of them could become one."""
@@ -146,8 +146,8 @@ def _cleaned(content: Any) -> Any:
         cleaned = clean_text(content)
         return content if cleaned == content.strip() else cleaned
     if isinstance(content, Mapping):
-        return {key: value if key in _VARIABLES else _cleaned(value) for key, value in content.items()}
-    return [_cleaned(item) for item in content] if isinstance(content, list) else content
+        return {key: value if key in _VARIABLES else clean_texts(value) for key, value in content.items()}
+    return [clean_texts(item) for item in content] if isinstance(content, list) else content
 
 
 def _schema_fault(error: Any) -> Dropped:
