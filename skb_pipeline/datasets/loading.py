@@ -27,10 +27,20 @@ class _LineLoader(yaml.SafeLoader):
         seen: set[Any] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if not _hashable(key):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be a plain value", key_node.start_mark)
             if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
+
+
+def _hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def load_spec(path: Path) -> DatasetSpec:
@@ -59,6 +69,8 @@ def read_yaml(path: Path) -> tuple[Any, dict[Location, int]]:
     try:
         data = yaml.load(text, Loader=_LineLoader)
         return data, _key_lines(yaml.compose(text, Loader=yaml.SafeLoader))
+    except RecursionError:
+        raise SpecError(f"{path}: is nested too deep, or contains itself") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}" if mark is not None else ""

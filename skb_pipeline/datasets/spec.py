@@ -15,6 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from skb_pipeline.datasets.stark_names import format_faults
 from skb_pipeline.evaluation.settings import EvaluationSpec
 from skb_pipeline.linking.settings import LinkingSpec
+from skb_pipeline.orchestration.settings import Refresh
 from skb_pipeline.planning.settings import PlannerSpec, PlansSpec
 from skb_pipeline.plans.plan import Direction
 from skb_pipeline.plans.schema import GraphSchema, Triple
@@ -130,6 +131,8 @@ class DatasetSpec(Section):
     plans: PlansSpec = PlansSpec()
     linking: LinkingSpec = LinkingSpec()
     evaluation: EvaluationSpec = EvaluationSpec()
+    refresh: Refresh | None = None
+    """When it is refreshed by itself, see ``docs/refresh.md``; None: whenever it changes, once it was materialised."""
     systems: list[str] = Field(default_factory=list)
     """Systems that are made for this dataset, with those they are made of; empty means all that need no download, no
     server and no training (see ``docs/add-a-system.md``)."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from skb_pipeline.orchestration import checks, jobs, schedules, sensors
+from skb_pipeline.orchestration import checks, jobs, sensors
 from skb_pipeline.orchestration.assets import catalog, evaluation, graph, index, neo4j, planning, questions, skb, text
 from skb_pipeline.orchestration.assets import ranking as rankings
 from skb_pipeline.orchestration.plan_events import mend_plan_events
@@ -17,7 +17,7 @@ from skb_pipeline.systems.registry import Registry, load_registry
 
 
 def build_defs(resources: Mapping[str, Any] | None = None, registry: Registry | None = None) -> dg.Definitions:
-    """All assets, checks, jobs, sensors and schedules.
+    """All assets, checks, jobs and sensors.
 
     Args:
         resources: replace the default ones by name.
@@ -40,7 +40,6 @@ def build_defs(resources: Mapping[str, Any] | None = None, registry: Registry | 
         ],
         jobs=jobs.ALL,
         sensors=sensors.ALL,
-        schedules=schedules.ALL,
         resources={"workspace": WorkspaceResource(), **(resources or {})},
         executor=dg.in_process_executor,
     )

@@ -12,7 +12,8 @@ import dagster as dg
 
 from skb_pipeline.datasets.catalogue import catalogue_folder, spec_files
 from skb_pipeline.errors import UnknownNameError, UserError, unknown_name
-from skb_pipeline.orchestration.running import open_instance, prepare_home, unfinished_runs
+from skb_pipeline.orchestration.running import open_instance, prepare_home
+from skb_pipeline.orchestration.runs import unfinished_runs
 from skb_pipeline.storage.artifacts import remove_folder
 from skb_pipeline.storage.paths import check_dataset_name, inside, is_dataset_name
 from skb_pipeline.workspace import Workspace

@@ -6,8 +6,6 @@ The command line and tests use this; the UI starts the same job on the same inst
 from __future__ import annotations
 
 import os
-import re
-import socket
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from dagster._core.storage.runs import SqliteRunStorage
 
 from skb_pipeline.datasets.catalogue import get_spec
+from skb_pipeline.datasets.unchanged import SourceChangedError
 from skb_pipeline.errors import UnknownNameError, UserError, unknown_name
 from skb_pipeline.orchestration.partitions import register_datasets
+from skb_pipeline.orchestration.runs import close_killed_runs, tags_of_this_process
 from skb_pipeline.orchestration.sensors import TABLE_FOLLOWS
-from skb_pipeline.storage.atomic import file_lock, process_alive, write_bytes
+from skb_pipeline.storage.atomic import file_lock, write_bytes
 from skb_pipeline.storage.paths import HomeError, home_fault, project_root, skb_home
 from skb_pipeline.systems.registry import load_registry
 from skb_pipeline.workspace import Workspace
@@ -30,18 +29,10 @@ from skb_pipeline.workspace import Workspace
 _PLANS = dg.AssetKey(["planning", "query_plans"])
 _GUIDANCE = dg.AssetKey(["planning", "guidance"])
 _METRICS = dg.AssetKey(["evaluation", "metrics"])
-_HOST, _PID = "skb/host", "skb/pid"
-_PARTITION = "dagster/partition"
 _LOCK = "opening.lock"
+_TRIES = 3
 _DAMAGED = ("malformed", "not a database", "no such table", "no such column", "already exists", "duplicate column")
 """Words of SQLite on files that two processes made at once, or that are cut."""
-_UNFINISHED = [
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
 
 
 class RunFailedError(UserError, RuntimeError):
@@ -177,7 +168,8 @@ def materialise(
     Raises:
         UnknownNameError: there is no asset ``to`` or ``only``; the message lists those there are.
         UnknownSystemError, SystemsError: the spec or the file of systems names one that is not there.
-        RunFailedError: a step or a blocking check failed; the message names it.
+        RunFailedError: a step or a blocking check failed; the message names it. Files that changed while they were read
+            are read again first, three times in all.
     """
     from skb_pipeline.orchestration.build import build_defs
 
@@ -191,19 +183,22 @@ def materialise(
         check_asset(named, keys)
         assets = dg.AssetSelection.assets(keys[named])
         selection = list((assets if only else assets.upstream()).resolve(defs.resolve_asset_graph()))
-    tags = {_HOST: _host(), _PID: str(os.getpid()), TABLE_FOLLOWS: "yes"}
+    tags = {**tags_of_this_process(), TABLE_FOLLOWS: "yes"}
     with open_instance([dataset]) if instance is None else instance as live:
         if instance is not None:
             register_datasets(live, [dataset])
             close_killed_runs(live)
-        result = job.execute_in_process(
-            instance=live,
-            partition_key=dataset,
-            asset_selection=selection,
-            run_config=_run_config(selection or list(keys.values()), force, plans or {}),
-            tags=tags,
-            raise_on_error=False,
-        )
+        for _ in range(_TRIES):
+            result = job.execute_in_process(
+                instance=live,
+                partition_key=dataset,
+                asset_selection=selection,
+                run_config=_run_config(selection or list(keys.values()), force, plans or {}),
+                tags=tags,
+                raise_on_error=False,
+            )
+            if only is not None or not _source_changed(result):
+                break
         outcomes = _outcomes(result)
         if not result.success and _METRICS in (selection or keys.values()):
             outcomes += _table_of_the_others(defs, live, dataset, tags, done={o.asset for o in outcomes})
@@ -233,56 +228,6 @@ def _table_of_the_others(
         raise_on_error=False,
     )
     return _outcomes(result)
-
-
-def close_killed_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Mark runs of this machine as failed whose process is gone, so that they do not count as in progress for ever,
-    whether or not they had come to start.
-
-    A run of the command line carries its process's number as a tag. One of the UI tells it in its log once its process
-    runs; that counts where Dagster's storage is SQLite, which serves one machine. What has no process yet, in the
-    queue or on its way out of it, is left to Dagster's daemon.
-
-    Returns:
-        Ids of the runs that were closed.
-    """
-    closed = []
-    for record in instance.get_run_records(dg.RunsFilter(statuses=_UNFINISHED)):
-        process = _process_of(instance, record)
-        if process is None or process_alive(process[0], at=process[1]):
-            continue
-        run, told = record.dagster_run, "The process of this run was killed; the next run takes up its work."
-        if run.status is dg.DagsterRunStatus.CANCELING:
-            instance.report_run_canceled(run, told)
-        else:
-            instance.report_run_failed(run, told)
-        closed.append(run.run_id)
-    return closed
-
-
-def _process_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> tuple[int, float] | None:
-    """The process of a run on this machine, and a time (seconds since 1970) at which it was running."""
-    run = record.dagster_run
-    if _PID in run.tags:
-        mine = run.tags.get(_HOST) == _host() and run.tags[_PID].isdigit()
-        return (int(run.tags[_PID]), record.create_timestamp.timestamp()) if mine else None
-    if not isinstance(instance.run_storage, SqliteRunStorage):
-        return None
-    for event in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
-        pid = (event.dagster_event.engine_event_data.metadata if event.dagster_event else {}).get("pid")
-        if pid is not None and str(pid.value).isdigit():
-            return int(str(pid.value)), event.timestamp
-    return None
-
-
-def unfinished_runs(instance: dg.DagsterInstance, dataset: str) -> list[str]:
-    """Ids of the runs of a dataset that are in progress or wait for their turn."""
-    wanted = dg.RunsFilter(statuses=_UNFINISHED, tags={_PARTITION: dataset})
-    return [run.run_id for run in instance.get_runs(wanted)]
-
-
-def _host() -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:63]
 
 
 def _run_config(selection: list[dg.AssetKey], force: bool, plans: Mapping[str, Any]) -> dict[str, Any]:
@@ -317,6 +262,16 @@ def _outcomes(result: dg.ExecuteInProcessResult) -> list[StageOutcome]:
         time, reused = seconds.get(event.step_key, 0.0), bool(metadata.get("reused"))
         found.append(StageOutcome(key, time, reused, metadata, tuple(warned[key])))
     return found
+
+
+def _source_changed(result: dg.ExecuteInProcessResult) -> bool:
+    """Whether a step failed because a source file was not the one that was hashed."""
+    failed = [event.step_failure_data.error for event in result.all_events if event.event_type_value == "STEP_FAILURE"]
+    while any(error is not None for error in failed):
+        if any(error is not None and error.cls_name == SourceChangedError.__name__ for error in failed):
+            return True
+        failed = [error.cause for error in failed if error is not None]
+    return False
 
 
 def _failure(result: dg.ExecuteInProcessResult, dataset: str) -> str:

@@ -1,65 +1,112 @@
-"""Sensors: notice changed source files and new specs, and let assets follow by their automation condition.
+"""Sensors: follow the files of datasets, close what a killed process left, make the table that a failure took away."""
 
-Both are off until a person switches them on, as following a change may mean an hour of embedding.
-"""
-
+import hashlib
 import json
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
 from skb_pipeline.datasets.catalogue import get_spec, spec_files
-from skb_pipeline.datasets.loading import SpecError
 from skb_pipeline.datasets.sources import open_source
-from skb_pipeline.orchestration.jobs import materialise, refresh_catalog, table
+from skb_pipeline.datasets.spec import DatasetSpec
+from skb_pipeline.orchestration.following import Decision, Followed, Look, RunState, decide, policy_of
+from skb_pipeline.orchestration.jobs import materialise, table
 from skb_pipeline.orchestration.partitions import DATASETS
+from skb_pipeline.orchestration.runs import PARTITION, close_killed_runs, unfinished_runs
+from skb_pipeline.planning.engines.from_file import plan_path
+from skb_pipeline.storage.artifacts import stable_hash
+from skb_pipeline.workspace import Workspace
 
 TABLE_FOLLOWS = "skb/table_follows"
 """Tag of a run whose starter makes the table of the remaining systems itself."""
+REQUEST = "skb/request"
+"""Tag of a run that follows a change: the id of the request."""
+_BUILT = "evaluation/metrics"
 
 
 @dg.sensor(
-    jobs=[refresh_catalog, materialise],
-    minimum_interval_seconds=60,
+    job=materialise,
+    minimum_interval_seconds=30,
     default_status=dg.DefaultSensorStatus.STOPPED,
-    description="Registers new datasets of the catalogue, looks again at those whose files changed, and runs the whole "
-    "job of those whose spec changed.",
+    description="Registers new datasets of the catalogue and runs the whole job of those that changed: files or spec, "
+    "once they are complete. Followed is what was materialised before and what its spec says (`refresh:`). A failed run "
+    "is asked for again until it succeeds, later each time.",
 )
-def catalogue_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-    """Compare names, sizes and times of source files with the cursor; bytes are hashed by the run it requests.
-
-    No run key: a key is remembered for ever, and a file that returns to an earlier state would be skipped.
-    """
-    seen: dict[str, list[list[object]]] = json.loads(context.cursor or "{}")
+def catalogue_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+    """Compare names, sizes and times of files with the cursor; the run it requests hashes their bytes and reuses what
+    did not change. No fault of one dataset reaches another."""
+    close_killed_runs(context.instance)
+    cursor = _cursor(context.cursor)
     known = set(context.instance.get_dynamic_partitions("dataset"))
-    current: dict[str, list[list[object]]] = {}
-    problems = []
-    for name, spec_file in spec_files().items():
+    files = spec_files()
+    kept: dict[str, Followed] = {}
+    requests, new, told = [], [], []
+    for name, path in files.items():
+        followed = Followed.from_json(cursor.get(name))
         try:
-            current[name] = file_states([spec_file, *open_source(get_spec(name)).files()])
-        except (SpecError, OSError) as error:
-            problems.append(f"{name}: {error}")
-            if name in seen:
-                current[name] = seen[name]
-    for problem in problems:
-        context.log.warning(f"cannot look at {problem}")
-    changed = [name for name, states in current.items() if states != seen.get(name)]
-    new = [name for name in changed if name not in known]
-    if not changed:
-        return dg.SkipReason("no source file and no spec changed" + (f"; problems: {problems}" if problems else ""))
+            decision = _decide(context.instance, name, path, followed)
+        except Exception as error:  # whatever a spec or a folder holds
+            decision = Decision(followed, told=f"cannot be looked at: {error}")
+        else:
+            new += [name] if name not in known else []
+        kept[name] = decision.followed
+        told += [f"{name}: {decision.told}"] if decision.told else []
+        if decision.request is not None:
+            requests.append(
+                dg.RunRequest(run_key=f"{name}:{decision.request}", partition_key=name,
+                              tags={REQUEST: decision.request})
+            )  # fmt: skip
+    told += [f"{name}: its spec is gone; what was made of it stays" for name in cursor if name not in files]
+    for line in told:
+        context.log.info(line)
     return dg.SensorResult(
-        run_requests=[
-            # Most of a spec is no source: a changed one reaches every asset only through the whole job, which
-            # reuses what does not depend on the change.
-            dg.RunRequest(
-                partition_key=name,
-                job_name=(materialise if name in seen and seen[name][0] != current[name][0] else refresh_catalog).name,
-            )
-            for name in changed
-        ],
+        run_requests=requests,
+        skip_reason=None if requests else "; ".join(told) or "nothing changed",
         dynamic_partitions_requests=[DATASETS.build_add_request(new)] if new else [],
-        cursor=json.dumps(current, sort_keys=True),
+        cursor=json.dumps({name: followed.to_json() for name, followed in kept.items()}, sort_keys=True),
     )
+
+
+def _cursor(text: str | None) -> Mapping[str, Any]:
+    try:
+        value = json.loads(text or "{}")
+    except ValueError:  # somebody edited it in the UI
+        value = {}
+    return value if isinstance(value, dict) else {}
+
+
+def _decide(instance: dg.DagsterInstance, name: str, path: Path, followed: Followed) -> Decision:
+    spec = get_spec(name)
+    policy = policy_of(spec.refresh, Workspace().store.current(name, _BUILT) is not None)
+    if policy is None:
+        return Decision(followed)
+    look = Look(
+        state=stable_hash([hashlib.sha256(path.read_bytes()).hexdigest(), file_states(watched_files(spec))]),
+        policy=policy,
+        busy=next(iter(unfinished_runs(instance, name)), None),
+        now=time.time(),
+    )
+    return decide(followed, look, lambda request: _became_of(instance, name, request))
+
+
+def watched_files(spec: DatasetSpec) -> list[Path]:
+    """What a dataset is made of beside its spec: source files, and the plans written by others."""
+    plans = [plan_path(spec.plans.file)] if spec.plans.file is not None else []
+    return [*open_source(spec).files(), *(path for path in plans if path.exists())]
+
+
+def _became_of(instance: dg.DagsterInstance, name: str, request: str) -> RunState:
+    # A run that Dagster starts again by itself has the same tags; the newest counts.
+    run = next(iter(instance.get_runs(dg.RunsFilter(tags={PARTITION: name, REQUEST: request}), limit=1)), None)
+    if run is None:
+        return RunState.UNKNOWN
+    return _STATES.get(run.status, RunState.FAILED) if run.is_finished else RunState.UNFINISHED
+
+
+_STATES = {dg.DagsterRunStatus.SUCCESS: RunState.SUCCESS, dg.DagsterRunStatus.CANCELED: RunState.CANCELLED}
 
 
 def file_states(paths: list[Path]) -> list[list[object]]:
@@ -67,13 +114,16 @@ def file_states(paths: list[Path]) -> list[list[object]]:
     return [[str(path), (stat := path.stat()).st_size, stat.st_mtime_ns] for path in paths]
 
 
-content_changes = dg.AutomationConditionSensorDefinition(
-    "content_changes",
-    target=dg.AssetSelection.all(),
-    default_status=dg.DefaultSensorStatus.STOPPED,
+@dg.sensor(
     minimum_interval_seconds=30,
-    description="Requests assets whose inputs changed in content (see orchestration/automation.py).",
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Closes runs whose process was killed, so that they hold up no others; Dagster's daemon starts them "
+    "again.",
 )
+def killed_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+    """Dagster itself cannot tell whether the process of a run is alive when it started it on this machine."""
+    closed = close_killed_runs(context.instance)
+    return dg.SkipReason(f"closed: {', '.join(closed)}" if closed else "no run lost its process")
 
 
 @dg.run_failure_sensor(
@@ -95,4 +145,4 @@ def table_of_the_others(context: dg.RunFailureSensorContext) -> dg.RunRequest | 
     return dg.RunRequest(run_key=run.run_id, partition_key=run.tags["dagster/partition"])
 
 
-ALL = [catalogue_changes, content_changes, table_of_the_others]
+ALL = [catalogue_changes, killed_runs, table_of_the_others]

@@ -18,7 +18,6 @@ import pandas as pd
 
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.errors import UserError
-from skb_pipeline.orchestration.automation import on_content_change
 from skb_pipeline.orchestration.partitions import DATASETS
 from skb_pipeline.orchestration.resources import WorkspaceParam
 from skb_pipeline.orchestration.spec_view import declared_spec
@@ -151,7 +150,6 @@ def pipeline_asset(
     config: type[StepConfig] = StepConfig,
     kinds: set[str],
     description: str | None = None,
-    automatic: dg.AutomationCondition | None = on_content_change(),  # noqa: B008 (a constant)
     optional: bool = False,
 ) -> Callable[[Build], dg.AssetsDefinition]:
     """Declare an asset ``stage/name``: its group is the stage, its partition the dataset.
@@ -174,7 +172,6 @@ def pipeline_asset(
         config: class of its run config.
         kinds: icons in the UI.
         description: default is the function's docstring.
-        automatic: when it runs by itself; a rule of ``orchestration/automation.py``, or None.
         optional: it may end without a result (``Opened.skip``).
     """
     stage, _ = key.split("/")
@@ -200,7 +197,6 @@ def pipeline_asset(
             kinds=kinds,
             owners=[OWNER],
             description=description or inspect.cleandoc(build.__doc__ or ""),
-            automation_condition=automatic,
             output_required=not optional,
             metadata={"code": [module.__name__ for module in code], "function": _place(build)},
         )(compute)

@@ -1,15 +1,18 @@
 """Stage ``catalog``: what the source files hold right now."""
 
-import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from skb_pipeline.datasets.records import Fetching
+from skb_pipeline.datasets.records import Fetching, SourceAdapter
 from skb_pipeline.datasets.sources import open_source
+from skb_pipeline.datasets.unchanged import digests, held
 from skb_pipeline.orchestration.steps import Opened, Step, pipeline_asset
 from skb_pipeline.storage.artifacts import Draft, stable_hash
+
+FILE_DIGESTS = "file_digests"
+"""Metadata of the snapshot: sha256 by file."""
 
 
 @contextmanager
@@ -18,9 +21,8 @@ def _files(step: Step) -> Iterator[Opened]:
     source = open_source(step.spec)
     if isinstance(source, Fetching):
         source.fetch()
-    names = names_of(source.files())
-    digests = {name: file_digest(path) for path, name in names.items()}
-    yield Opened(config={"files": digests}, value={name: path for path, name in names.items()})
+    files = named(source.files())
+    yield Opened(config={"files": digests(files)}, value=files)
 
 
 @pipeline_asset(
@@ -30,21 +32,20 @@ def _files(step: Step) -> Iterator[Opened]:
     partly=["node_types", "relations", "candidates", "documents"],
     opens=_files,
     kinds={"file"},
-    automatic=None,
 )
 def snapshot(step: Step, draft: Draft) -> None:
     """Fingerprint of a dataset's source files. Everything else is recomputed only when it changes.
 
     Files are hashed byte by byte, so touching a file without changing it changes nothing.
     """
-    digests = step.recipe.config["files"]
+    found = step.recipe.config["files"]
     sizes = {name: path.stat().st_size for name, path in step.opened.items()}
     draft.finish(
-        stable_hash([step.spec.section("source"), digests]),
+        stable_hash([step.spec.section("source"), found]),
         {
             "files": len(sizes),
             "bytes": sum(sizes.values()),
-            "file_digests": digests,
+            FILE_DIGESTS: found,
             "file_sizes": sizes,
             "about": step.spec.description,
             "version": step.spec.version or "not stated",
@@ -54,15 +55,22 @@ def snapshot(step: Step, draft: Draft) -> None:
     )
 
 
-def names_of(paths: list[Path]) -> dict[Path, str]:
+@contextmanager
+def snapshotted(step: Step) -> Iterator[SourceAdapter]:
+    """The source of a step that reads ``catalog/snapshot``; its files hold what that looked at for as long as they are
+    read.
+
+    Raises:
+        SourceChangedError: they do not; the message names the files.
+    """
+    source = open_source(step.spec)
+    with held(named(source.files()), step.input("catalog/snapshot").metadata[FILE_DIGESTS]):
+        yield source
+
+
+def named(paths: list[Path]) -> dict[str, Path]:
     """A name for each file that no other has: its path below the folder that all share."""
     if not paths:
         return {}
     shared = Path(os.path.commonpath([path.parent for path in paths]))
-    return {path: path.relative_to(shared).as_posix() for path in paths}
-
-
-def file_digest(path: Path) -> str:
-    """sha256 (hex) of a file's bytes."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return {path.relative_to(shared).as_posix(): path for path in paths}

@@ -30,7 +30,6 @@ from skb_pipeline.evaluation.traces import TRACES, Traced, build_traces
 from skb_pipeline.graph.branch import branch_hits, outcomes_frame
 from skb_pipeline.orchestration import types
 from skb_pipeline.orchestration.assets.ranking import if_wanted
-from skb_pipeline.orchestration.automation import on_any_content_change
 from skb_pipeline.orchestration.sources import plans_of
 from skb_pipeline.orchestration.steps import Opened, Opens, Step, optional, pipeline_asset
 from skb_pipeline.planning.agreement import plans_agree
@@ -102,7 +101,6 @@ def metrics_asset(registry: Registry) -> dg.AssetsDefinition:
         opens=_compared(registry),
         code=[tables],
         kinds={"duckdb"},
-        automatic=on_any_content_change("questions/queries"),
     )
     def metrics(step: Step, draft: Draft) -> None:
         """The metric table: every system, split and slice with 95 % intervals, and paired differences between systems.
@@ -274,7 +272,6 @@ def traces_asset(registry: Registry) -> dg.AssetsDefinition:
         code=[traces],
         writes=[TRACES],
         kinds={"parquet"},
-        automatic=on_any_content_change("questions/queries", "skb/store"),
     )
     def tracing(step: Step, draft: Draft) -> None:
         """For each question: its plan and links, and where every system put each answer.

@@ -45,7 +45,6 @@ def _server(step: Step) -> Iterator[Opened]:
     opens=_server,
     code=[load, versions],
     kinds={"neo4j"},
-    automatic=None,
     optional=True,
 )
 def neo4j(step: Step, draft: Draft) -> None:

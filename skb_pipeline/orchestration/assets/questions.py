@@ -1,7 +1,7 @@
 """Stage ``questions``: what retrieval is measured with."""
 
-from skb_pipeline.datasets.sources import open_source
 from skb_pipeline.orchestration import types
+from skb_pipeline.orchestration.assets.catalog import snapshotted
 from skb_pipeline.orchestration.assets.skb import SOURCES
 from skb_pipeline.orchestration.steps import Step, pipeline_asset
 from skb_pipeline.questions import from_source, generate
@@ -30,12 +30,13 @@ def queries(step: Step, draft: Draft) -> None:
     The answers of a question made here are all nodes that satisfy it; it keeps its gold plan and template.
     """
     with connect(step.input("skb/store").file(SKB_FILE), read_only=True) as con:
-        raw = open_source(step.spec).queries()
         report: QuestionReport | SourceQueriesReport
+        with snapshotted(step) as source:
+            raw = source.queries()
+            if raw is not None:
+                frame, report = queries_from_source(con, raw, step.spec.candidate_types)
         if raw is None:
             frame, report = generate_questions(con, step.spec)
-        else:
-            frame, report = queries_from_source(con, raw, step.spec.candidate_types)
         version, by_split = versions_by_split(frame, con)
     QUERIES.write(draft.path, types.check_frame(QUERIES, frame))
     sample = "\n".join(f"- {text}" for text in frame["query"].head(10))

@@ -142,7 +142,6 @@ def _server(step: Step) -> Iterator[Opened]:
     writes=PlansSystem.stores,
     libraries=PlansSystem.libraries,
     kinds={"parquet", "neo4j"},
-    automatic=None,
     optional=True,
 )
 def graph_neo4j(step: Step, draft: Draft) -> None:

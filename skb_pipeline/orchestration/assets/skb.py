@@ -1,8 +1,9 @@
 """Stage ``skb``: the knowledge base itself."""
 
-from skb_pipeline.datasets.sources import hpo, open_source
+from skb_pipeline.datasets.sources import hpo
 from skb_pipeline.datasets.sources.stark import adapter as stark
 from skb_pipeline.datasets.sources.tables import adapter as tables
+from skb_pipeline.orchestration.assets.catalog import snapshotted
 from skb_pipeline.orchestration.steps import Step, pipeline_asset
 from skb_pipeline.skb import ingest as ingesting
 from skb_pipeline.skb.ingest import ingest
@@ -29,10 +30,10 @@ def store(step: Step, draft: Draft) -> None:
     an earlier load are kept.
     """
     previous = step.store.current(step.dataset, "skb/store")
-    report = ingest(
-        step.spec, open_source(step.spec), draft.path / SKB_FILE,
-        previous=previous.file(SKB_FILE) if previous else None,
-    )  # fmt: skip
+    with snapshotted(step) as source:
+        report = ingest(
+            step.spec, source, draft.path / SKB_FILE, previous=previous.file(SKB_FILE) if previous else None
+        )  # fmt: skip
     numbers = report.as_dict()
     for name in ("data_version", "identity"):
         del numbers[name]

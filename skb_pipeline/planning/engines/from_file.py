@@ -8,6 +8,7 @@ reply, read as replies are); where it has a ``finish_reason``, that counts for b
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -27,6 +28,11 @@ from skb_pipeline.plans.validation import parse_plan_json
 from skb_pipeline.text.cleaning import clean_text
 
 _MODEL, _PLAN, _OUTPUT, _REASON = ("model", "engine"), "plan", "raw_output", "finish_reason"
+
+
+def plan_path(path: str | Path) -> Path:
+    """Where a file of plans lies: ``$VAR`` and ``~`` are expanded."""
+    return Path(os.path.expandvars(path)).expanduser()
 
 
 class PlanFileError(UserError, ValueError):
@@ -64,17 +70,19 @@ class FileEngine:
     name = "file"
 
     def __init__(self, path: str | Path, schema: GraphSchema) -> None:
-        self.path = Path(os.path.expandvars(path)).expanduser()
+        self.path = plan_path(path)
         self.unused: tuple[str, ...] = ()
         self._schema, self._names = schema, GraphNames.of(schema)
         read = _FORMATS.get(self.path.suffix.lower())
         if read is None:
             raise PlanFileError(f"{self.path}: unknown format; known are {', '.join(_FORMATS)}")
         try:
-            self._hash = hashlib.sha256(self.path.read_bytes()).hexdigest()
+            content = self.path.read_bytes()
         except OSError as error:
             raise PlanFileError(f"{self.path}: cannot be read: {error.strerror}") from error
-        self._rows = _by_query_id(self.path, read(self.path))
+        # Read once: what is hashed is what is used, whatever is done to the file meanwhile.
+        self._hash = hashlib.sha256(content).hexdigest()
+        self._rows = _by_query_id(self.path, read(self.path, content))
 
     def fingerprint(self) -> dict[str, Any]:
         """The content of the file, wherever it lies, and the names and triples that its plans are checked against."""
@@ -202,19 +210,19 @@ def _by_query_id(path: Path, rows: Iterator[_Row]) -> dict[str, _Row]:
     return found
 
 
-def _jsonl_rows(path: Path) -> Iterator[_Row]:
-    for number, line in enumerate(_text(path).split("\n"), start=1):
+def _jsonl_rows(path: Path, content: bytes) -> Iterator[_Row]:
+    for number, line in enumerate(_text(path, content).split("\n"), start=1):
         if line.strip():
             yield _row(path, f"line {number}", _parsed(path, f"line {number}", line))
 
 
-def _json_rows(path: Path) -> Iterator[_Row]:
-    content = _parsed(path, "as a whole", _text(path))
-    if isinstance(content, list):
-        for number, values in enumerate(content, start=1):
+def _json_rows(path: Path, content: bytes) -> Iterator[_Row]:
+    value = _parsed(path, "as a whole", _text(path, content))
+    if isinstance(value, list):
+        for number, values in enumerate(value, start=1):
             yield _row(path, f"item {number}", values)
-    elif isinstance(content, dict) and "query_id" not in content:
-        for query_id, plan in content.items():
+    elif isinstance(value, dict) and "query_id" not in value:
+        for query_id, plan in value.items():
             if not isinstance(plan, dict | str):
                 raise PlanFileError(f"{path}: key {query_id!r}: a plan is needed, not {type(plan).__name__}")
             yield _Row(f"key {query_id!r}", {"query_id": query_id, _PLAN: plan})
@@ -222,9 +230,9 @@ def _json_rows(path: Path) -> Iterator[_Row]:
         raise PlanFileError(f"{path}: a list of rows is needed, or an object with a plan per query id")
 
 
-def _parquet_rows(path: Path) -> Iterator[_Row]:
+def _parquet_rows(path: Path, content: bytes) -> Iterator[_Row]:
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(pa.BufferReader(content)) as file:
             rows = (row for batch in file.iter_batches() for row in batch.to_pylist())
             for number, values in enumerate(rows, start=1):
                 yield _Row(
@@ -254,14 +262,14 @@ def _parsed(path: Path, place: str, text: str) -> Any:
         raise PlanFileError(f"{path}: {place}: not JSON: {error}") from error
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, content: bytes) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig").read()
     except UnicodeDecodeError as error:
         raise PlanFileError(f"{path}: not UTF-8: {error}") from error
 
 
-_FORMATS: dict[str, Callable[[Path], Iterator[_Row]]] = {
+_FORMATS: dict[str, Callable[[Path, bytes], Iterator[_Row]]] = {
     ".jsonl": _jsonl_rows,
     ".ndjson": _jsonl_rows,
     ".json": _json_rows,

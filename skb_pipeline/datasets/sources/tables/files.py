@@ -30,11 +30,18 @@ def match_files(folder: Path, pattern: str) -> tuple[list[Path], list[Path]]:
 
     Raises:
         FileNotFoundError: nothing else matches; names the glob.
+        SourceError: the pattern is no glob, or leaves the folder.
     """
     paths: list[Path] = []
     left_out: list[Path] = []
     spelt = set(PurePath(pattern).parts)
-    for path in sorted(p for p in folder.glob(pattern) if p.is_file()):
+    if ".." in spelt:
+        raise SourceError(f"source.args: {pattern!r} leaves the folder {folder}")
+    try:
+        matched = sorted(p for p in folder.glob(pattern) if p.is_file())
+    except (NotImplementedError, ValueError) as error:
+        raise SourceError(f"source.args: {pattern!r} is no glob below the folder {folder}: {error}") from error
+    for path in matched:
         litter = any(is_litter(part) and part not in spelt for part in path.relative_to(folder).parts)
         (left_out if litter else paths).append(path)
     if not paths:
