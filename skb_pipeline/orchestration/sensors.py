@@ -25,15 +25,16 @@ TABLE_FOLLOWS = "skb/table_follows"
 REQUEST = "skb/request"
 """Tag of a run that follows a change: the id of the request."""
 _BUILT = "evaluation/metrics"
+_STARTED_AGAIN = "dagster/will_retry"
 
 
 @dg.sensor(
     job=materialise,
     minimum_interval_seconds=30,
     default_status=dg.DefaultSensorStatus.STOPPED,
-    description="Registers new datasets of the catalogue and runs the whole job of those that changed: files or spec, "
-    "once they are complete. Followed is what was materialised before and what its spec says (`refresh:`). A failed run "
-    "is asked for again until it succeeds, later each time.",
+    description="Registers new datasets of the catalogue and runs the whole job of those whose files or spec changed, "
+    "once they are complete. Followed is what was materialised before, and what its spec says (`refresh:`). A failed "
+    "run is asked for again until it succeeds, later each time.",
 )
 def catalogue_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult:
     """Compare names, sizes and times of files with the cursor; the run it requests hashes their bytes and reuses what
@@ -139,6 +140,9 @@ def table_of_the_others(context: dg.RunFailureSensorContext) -> dg.RunRequest | 
     run = context.dagster_run
     if run.job_name == table.name or TABLE_FOLLOWS in run.tags:
         return dg.SkipReason("the table itself failed, or whoever started the run makes it")
+    now = context.instance.get_run_by_id(run.run_id)
+    if now is not None and now.tags.get(_STARTED_AGAIN) == "true":
+        return dg.SkipReason("its process was killed; it is started again as a whole")
     wanted = run.asset_selection is None or dg.AssetKey(["evaluation", "metrics"]) in run.asset_selection
     if run.job_name not in (materialise.name, "__ASSET_JOB") or not wanted or "dagster/partition" not in run.tags:
         return dg.SkipReason("no metric table was asked for")

@@ -1,0 +1,1 @@
+"""A catalogue of tables that changes, and Dagster as a person starts it: webserver, daemon and code server."""

@@ -1,0 +1,49 @@
+"""Whether what a followed home holds of a dataset equals a build from nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from skb_pipeline.storage.artifacts import ArtifactStore
+from skb_pipeline.workspace import METRICS_FILE
+from skb_pipeline_tests.live.shop import Shop
+
+PINNED = {"planning/guidance"}
+"""Stays as it was when the source changes."""
+_RUN = "run_id, lineage"
+
+
+def differences(home: Path, shop: Shop, anew: Path) -> list[str]:
+    """What differs, in words; empty for nothing. ``anew`` becomes a home of its own."""
+    (anew / "catalogue").mkdir(parents=True, exist_ok=True)
+    shutil.copy(home / "catalogue" / f"{shop.name}.yaml", anew / "catalogue")
+    subprocess.run(
+        [sys.executable, "-m", "skb_pipeline.cli", "run", "--dataset", shop.name],
+        env={**os.environ, "SKB_HOME": str(anew)}, check=True, capture_output=True,
+    )  # fmt: skip
+    followed, fresh = (_versions(folder, shop.name) for folder in (home, anew))
+    keys = sorted(followed.keys() | fresh.keys())
+    found = [f"{key}: another data version" for key in keys if followed.get(key) != fresh.get(key)]
+    if _table(home, shop.name) != _table(anew, shop.name):
+        found.append("the metric table")
+    return found
+
+
+def _versions(home: Path, dataset: str) -> dict[str, str]:
+    store = ArtifactStore(home / "store")
+    folders = (path.parent for path in (home / "store" / dataset).glob("*/*/current.json"))
+    keys = {"/".join(folder.parts[-2:]) for folder in folders} - PINNED
+    return {key: store.require(dataset, key).data_version for key in keys}
+
+
+def _table(home: Path, dataset: str) -> list[Any]:
+    file = ArtifactStore(home / "store").require(dataset, "evaluation/metrics").file(METRICS_FILE)
+    with duckdb.connect(str(file), read_only=True) as con:
+        return con.execute(f"SELECT * EXCLUDE ({_RUN}) FROM metrics ORDER BY ALL").fetchall()
