@@ -13,6 +13,7 @@ from skb_pipeline.datasets.loading import SpecError
 from skb_pipeline.datasets.sources import open_source
 from skb_pipeline.orchestration.jobs import materialise, refresh_catalog, table
 from skb_pipeline.orchestration.partitions import DATASETS
+from skb_pipeline.text.sinks import terminal_text
 
 TABLE_FOLLOWS = "skb/table_follows"
 """Tag of a run whose starter makes the table of the remaining systems itself."""
@@ -38,11 +39,11 @@ def catalogue_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult | 
         try:
             current[name] = file_states([spec_file, *open_source(get_spec(name)).files()])
         except (SpecError, OSError) as error:
-            problems.append(f"{name}: {error}")
+            problems.append(terminal_text(f"{name}: {error}"))
             if name in seen:
                 current[name] = seen[name]
     for problem in problems:
-        context.log.warning(f"cannot look at {problem}")
+        context.log.warning(terminal_text(f"cannot look at {problem}"))
     changed = [name for name, states in current.items() if states != seen.get(name)]
     new = [name for name in changed if name not in known]
     if not changed:
