@@ -37,7 +37,8 @@ HOSTILE = [
     "```\n# out", "````", "`", "~~~\nout", "![x](http://evil.test/x.png)", "[x](javascript:alert(1))", "[x]: http://e.test",
     "<img src=x onerror=alert(1)>", "<script>", "<http://e.test>", "&lt;b&gt;", "a|b\\|c\\", "| --- |", "===", "---",
     "# a", "1. one", "2) two", "- a", "+ a", "* a", "> a", "    code", "*a* _b_ ~~c~~ `d`", "http://evil.test",
-    "HTTPS://e.test/x", "www.evil.test", "wWw.evil.test/x", "me@evil.test", "@www.e.test://@a.b", "\\", "\\`", "a\n\nb", "^[1]: x", "",
+    "HTTPS://e.test/x", "www.evil.test",
+    "wWw.evil.test/x", "me@evil.test", "@www.e.test://@a.b", "\\", "\\`", "a\n\nb", "^[1]: x", "",
     '=HYPERLINK("http://evil.test","x")', "+1+cmd|' /C calc'!A0", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "\n=1",
     "＝1", " =1",
 ]  # fmt: skip
