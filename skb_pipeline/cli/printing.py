@@ -79,7 +79,8 @@ def print_rows(rows: Sequence[Row], columns: Sequence[str], output: str) -> None
     elif output == "csv":
         buffer = io.StringIO()
         writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerows([map(csv_cell, columns), *(map(csv_cell, (row[c] for c in columns)) for row in rows)])
+        writer.writerow([csv_cell(c) for c in columns])
+        writer.writerows([csv_cell(row[c]) for c in columns] for row in rows)
         out(buffer.getvalue(), end="")
     else:
         out(aligned(rows, columns))

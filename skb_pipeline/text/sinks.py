@@ -131,7 +131,7 @@ def csv_cell(value: Any) -> Any:
 _MARKUP = re.compile(
     # What GitHub's Markdown makes links of by itself, also where it is escaped; only code is never looked at. One
     # piece of code for neighbours, since two pieces would join their backticks.
-    r"(?P<link>(?:://|(?<=www)\.|@(?=[-\w]+\.[-\w]))+)"
+    r"(?P<link>(?:://|(?<=www)\.|@(?=[-\w]*\.))+)"
     r"|(?P<sign>[\\`*_\[\]<>#|~&])"
     # Lists, rules and underlines of headings, which count only at the beginning.
     r"|\A(?P<first>[-+=:])(?!\d)|\A(?P<number>\d+)(?P<dot>[.)])(?!\d)",
