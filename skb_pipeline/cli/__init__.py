@@ -8,9 +8,10 @@ from __future__ import annotations
 import click
 
 from skb_pipeline.cli import datasets, neo4j, prompts, running, searching, systems, tables
+from skb_pipeline.cli.printing import Commands, plain_messages
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="skb-pipeline")
 def cli() -> None:
     """Retrieval pipeline for semi-structured knowledge bases."""
@@ -30,4 +31,5 @@ for _command in (
 
 def main() -> None:
     """Entry point."""
+    plain_messages()
     cli(prog_name="skb-pipeline")

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from skb_pipeline.cli.options import format_option
-from skb_pipeline.cli.printing import aligned, note, print_rows, readable_errors, shown_size
+from skb_pipeline.cli.printing import (
+    aligned,
+    confirm,
+    note,
+    out,
+    print_json,
+    print_rows,
+    print_yaml,
+    readable_errors,
+    shown_size,
+)
+from skb_pipeline.text.sinks import terminal_line
 
 
 @click.group()
@@ -32,12 +42,9 @@ def dataset_list(output: str) -> None:
 @readable_errors
 def dataset_show(name: str) -> None:
     """Print a dataset's spec in full, with defaults, as YAML."""
-    import yaml
-
     from skb_pipeline.datasets.catalogue import get_spec
 
-    spec = get_spec(name).model_dump(mode="json", exclude_none=True)
-    click.echo(yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, width=100), nl=False)
+    print_yaml(get_spec(name).model_dump(mode="json", exclude_none=True))
 
 
 @dataset.command("init")
@@ -61,7 +68,7 @@ def dataset_init(folder: Path, name: str | None, output: Path | None, force: boo
     output.write_text(draft.text, encoding="utf-8")
     note(f"Wrote {_shown_path(output)}")
     if draft.doubts:
-        note("Please look at:\n" + "\n".join(f"  - {doubt}" for doubt in draft.doubts))
+        note("Please look at:\n" + "\n".join(f"  - {terminal_line(doubt)}" for doubt in draft.doubts))
     note(f"Next: edit it, then `skb-pipeline dataset check {name}`")
 
 
@@ -85,14 +92,14 @@ def dataset_check(name: str, output: str) -> None:
     load_registry(skb_home()).wanted(spec)
     found = inspect_source(spec, open_source(spec))
     if output == "json":
-        click.echo(json.dumps(found.as_dict(), indent=1, ensure_ascii=False))
+        print_json(found.as_dict())
     else:
         for title, rows in found.sections():
-            click.echo(f"{title}\n{aligned(rows, list(rows[0]))}\n")
+            out(f"{title}\n{aligned(rows, list(rows[0]))}\n")
         for warning in found.warnings:
-            click.echo(f"Look at: {warning}")
+            out(f"Look at: {terminal_line(warning)}")
         for stop in found.stops:
-            click.echo(f"Would stop: {stop}")
+            out(f"Would stop: {stop}")
     if found.stops:
         raise SystemExit(1)
     note(f"{spec.name}: {found.files} source files ({found.megabytes} MB): a load would go through")
@@ -124,8 +131,7 @@ def dataset_remove(name: str, spec: bool, yes: bool) -> None:
             built_in = " (it is built in)" if spec and found.own_spec is None else ""
             note(f"Its spec {_shown_path(found.spec)} {'stays' if kept else 'goes too'}{built_in}.")
         if not yes:
-            click.confirm(f"Remove all that for good? Vectors and replies of {name} have to be made again", abort=True,
-                          err=True)  # fmt: skip
+            confirm(f"Remove all that for good? Vectors and replies of {name} have to be made again")
         remove_remains(workspace, instance, found, spec=spec)
     note(f"{name} is removed")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from skb_pipeline.cli.options import dataset_option, format_option
-from skb_pipeline.cli.printing import note, print_rows, readable_errors
+from skb_pipeline.cli.printing import note, out, print_rows, readable_errors
 from skb_pipeline.errors import UnknownNameError, unknown_name
 
 
@@ -59,7 +59,7 @@ def neo4j_export(name: str, folder: Path, gzip: bool) -> None:
     if export.aliases_changed:
         note(f"{export.aliases_changed} aliases had a U+001F inside; it is a blank now")
     note("In that folder, with the database stopped (or ./import.sh DATABASE):")
-    click.echo(shlex.join(export.command))
+    out(shlex.join(export.command))
 
 
 @neo4j.command("status")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from skb_pipeline.cli.options import dataset_option
-from skb_pipeline.cli.printing import note, readable_errors
+from skb_pipeline.cli.printing import note, out, print_json, readable_errors
 
 
 @click.command()
@@ -23,7 +21,7 @@ def prompt(name: str, question: str) -> None:
     workspace = Workspace()
     prompts = PromptSet(workspace.spec(name), workspace.guidance(name))
     for message in prompts.messages(clean_text(question)):
-        click.echo(f"--- {message.role}\n{message.content}")
+        out(f"--- {message.role}\n{message.content}")
     note(f"prompts {prompts.version}")
 
 
@@ -39,6 +37,6 @@ def guidance(name: str, refresh: bool) -> None:
     if refresh:
         prepare_home()
         (made,) = materialise(name, only="planning/guidance", force=True)
-        for note in [*made.metadata["notes"], *made.metadata["reasons"]]:
-            note(note)
-    click.echo(json.dumps(Workspace().guidance(name).to_json(), indent=1, ensure_ascii=False))
+        for told in [*made.metadata["notes"], *made.metadata["reasons"]]:
+            note(told)
+    print_json(Workspace().guidance(name).to_json())

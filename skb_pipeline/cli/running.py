@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from skb_pipeline.cli.options import ENGINES, dataset_option, format_option, known_dataset
-from skb_pipeline.cli.printing import aligned, note, print_rows, readable_errors, shown_size
+from skb_pipeline.cli.printing import aligned, note, out, print_rows, readable_errors, shown_size
 from skb_pipeline.cli.tables import print_metrics
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def lineage(name: str, asset: str) -> None:
 
         check_asset(asset)
     for line in explain(store, name, asset):
-        click.echo(line)
+        out(line)
 
 
 @click.command()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
 from skb_pipeline.cli.options import ENGINES, dataset_option, format_option
-from skb_pipeline.cli.printing import note, print_rows, readable_errors
+from skb_pipeline.cli.printing import note, print_json, print_rows, readable_errors
+from skb_pipeline.text.sinks import json_text
 
 
 @click.command()
@@ -26,7 +26,7 @@ def search(name: str, system: str, k: int, explain: bool, question: str, output:
     with SearchSession.open(name) as session:
         hits = session.search(question, system=system, k=k)
         if explain:
-            note(json.dumps(session.explain(question), indent=1, ensure_ascii=False))
+            note(json_text(session.explain(question)))
             hits = session.with_branch_ranks(question, hits)
     ranks = [key for key in hits[0] if key.startswith("rank ")] if hits else []
     print_rows(hits, ["rank", "external_id", "node_type", "name", "score", *ranks], output)
@@ -42,4 +42,4 @@ def plan(name: str, engine: Any, question: str) -> None:
     from skb_pipeline.search import SearchSession
 
     with SearchSession.open(name, engine=engine) as session:
-        click.echo(json.dumps(session.explain(question), indent=1, ensure_ascii=False))
+        print_json(session.explain(question))

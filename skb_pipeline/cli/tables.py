@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from skb_pipeline.cli.options import dataset_option, format_option
-from skb_pipeline.cli.printing import note, print_rows, readable_errors
+from skb_pipeline.cli.printing import note, out, print_json, print_rows, readable_errors
 from skb_pipeline.errors import UnknownNameError, unknown_name
 
 
@@ -34,7 +32,7 @@ def trace(name: str, query_id: str) -> None:
 
     traces = Workspace().store.require(name, "evaluation/traces")
     _check("query", query_id, TRACES.read(traces, ["query_id"])["query_id"].tolist())
-    click.echo(json.dumps(read_trace(traces, query_id), indent=1, ensure_ascii=False))
+    print_json(read_trace(traces, query_id))
 
 
 def print_metrics(name: str, *, split: str, slice_name: str, output: str, system: str | None = None) -> None:
@@ -66,13 +64,13 @@ def print_metrics(name: str, *, split: str, slice_name: str, output: str, system
         note(f"Not in the table: {absent}: {reason}")
     if output == "table":
         try:
-            click.echo(text_table(rows, split=split, slice=slice_name))
+            out(text_table(rows, split=split, slice=slice_name))
         except ValueError as error:
             raise click.ClickException(str(error)) from error
         if slice_name == "all":
             shown = system or (DEFAULT_SYSTEM if DEFAULT_SYSTEM in systems else systems[-1])
-            click.echo(difference_text(differences, system=shown, split=split))
-            click.echo("Paired differences; * marks an interval without 0.")
+            out(difference_text(differences, system=shown, split=split))
+            out("Paired differences; * marks an interval without 0.")
         return
     if split != "all":
         rows = rows[rows["split"] == split]

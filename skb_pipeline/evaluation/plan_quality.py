@@ -20,8 +20,9 @@ import pandas as pd
 from skb_pipeline.evaluation.slices import slice_masks
 from skb_pipeline.planning.engines.base import PlanCause
 from skb_pipeline.plans.plan import Plan
+from skb_pipeline.text.sinks import markdown_table
 
-VERSION = "5"
+VERSION = "6"
 
 
 def judge_plans(
@@ -152,9 +153,9 @@ def plan_quality_markdown(table: pd.DataFrame, *, split: str, slices: Sequence[s
     """A Markdown table with a row per engine and slice and a column per measure."""
     rows = table[(table["split"] == split) & table["slice"].isin(list(slices))]
     measures = list(dict.fromkeys(rows["measure"]))
-    lines = ["| engine | slice | n | " + " | ".join(measures) + " |", "|---" * (3 + len(measures)) + "|"]
+    lines = []
     for (engine, name), part in rows.groupby(["engine", "slice"], sort=False):
         values = part.set_index("measure")["value"]
         shown = [f"{values[m]:.3f}" if pd.notna(values[m]) else "–" for m in measures]
-        lines.append(f"| {engine} | {name} | {int(part['n_queries'].max())} | " + " | ".join(shown) + " |")
-    return "\n".join(lines)
+        lines.append([engine, name, int(part["n_queries"].max()), *shown])
+    return markdown_table(["engine", "slice", "n", *measures], lines)

@@ -10,6 +10,7 @@ import pandas as pd
 
 from skb_pipeline.plans.plan import RiskLevel
 from skb_pipeline.plans.results import BUCKETS
+from skb_pipeline.text.sinks import markdown_table
 
 NO_CANDIDATES, NOT_EXECUTED = "none", "not executed"
 """What stands for a bucket where a plan matched nothing, and where none was executed."""
@@ -44,15 +45,15 @@ def risk_markdown(table: pd.DataFrame, *, split: str) -> str:
     """A Markdown table of one split: a row per engine and level, a column per bucket, each cell ``questions (share of
     the level)``."""
     part = table[table["split"] == split]
-    lines = ["| engine | risk level | n | " + " | ".join(COLUMNS) + " |", "|---" * (3 + len(COLUMNS)) + "|"]
+    lines = []
     for (engine, level), rows in part.groupby(["engine", "risk_level"], sort=False):
         cells = rows.set_index("bucket")
         shown = [
             f"{cells.at[name, 'questions']} ({cells.at[name, 'share']:.0%})" if name in cells.index else "–"
             for name in COLUMNS
         ]
-        lines.append(f"| {engine} | {level} | {cells['questions'].sum()} | " + " | ".join(shown) + " |")
-    return "\n".join(lines)
+        lines.append([engine, level, cells["questions"].sum(), *shown])
+    return markdown_table(["engine", "risk level", "n", *COLUMNS], lines)
 
 
 def risk_plot(table: pd.DataFrame, *, split: str) -> bytes:

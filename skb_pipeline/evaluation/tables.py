@@ -17,8 +17,10 @@ from skb_pipeline.evaluation.metrics import CONTRACT, METRICS, FloatArray, disti
 from skb_pipeline.evaluation.slices import BoolArray, slice_masks
 from skb_pipeline.storage import atomic, duck
 from skb_pipeline.storage.frames import Column, Frame
+from skb_pipeline.text import sinks
+from skb_pipeline.text.sinks import markdown_text
 
-VERSION = "5"
+VERSION = "6"
 
 
 METRIC_ROWS = Frame(
@@ -173,12 +175,7 @@ def markdown_table(
     """
     rows = _chosen(metric_rows, split, slice)
     header, *body = _cells(rows, metrics)
-    lines = [
-        _markdown_line(header),
-        _markdown_line(["---", *["---:"] * (len(header) - 1)]),
-        *map(_markdown_line, body),
-    ]
-    return "\n".join(lines) + "\n\n" + _footer(rows, split, slice) + "\n"
+    return f"{sinks.markdown_table(header, body, numbers_from=1)}\n\n{markdown_text(_footer(rows, split, slice))}\n"
 
 
 def text_table(metric_rows: pd.DataFrame, *, split: str, slice: str = "all", metrics: Sequence[str] = METRICS) -> str:
@@ -220,10 +217,8 @@ def difference_text(differences: pd.DataFrame, *, system: str, split: str, metri
 
 def markdown_rows(frame: pd.DataFrame, most: int = 50) -> str:
     """The first rows of any frame as a Markdown table, and how many there are more."""
-    lines = [_markdown_line(list(map(str, frame.columns))), _markdown_line(["---"] * frame.shape[1])]
-    lines += [_markdown_line(list(map(str, row))) for row in frame.head(most).itertuples(index=False)]
-    more = [f"\n… and {len(frame) - most} rows more in the file"] if len(frame) > most else []
-    return "\n".join([*lines, *more])
+    table = sinks.markdown_table(list(map(str, frame.columns)), frame.head(most).itertuples(index=False))
+    return f"{table}\n\n… and {len(frame) - most} rows more in the file" if len(frame) > most else table
 
 
 def missing_table(dataset: str, missing: Mapping[str, str]) -> pd.DataFrame:
@@ -326,10 +321,6 @@ def _cells(rows: pd.DataFrame, metrics: Sequence[str]) -> list[list[str]]:
         shown = [f"{value:.3f} [{low:.3f}, {high:.3f}]" for value, low, high in numbers]
         cells.append([str(system), str(own["n_queries"].iloc[0]), *shown])
     return cells
-
-
-def _markdown_line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _footer(rows: pd.DataFrame, split: str, slice: str) -> str:

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from tqdm import tqdm
 
 from skb_pipeline.graph import document_search
 from skb_pipeline.graph.document_search import DocumentQuery, search_documents
@@ -25,6 +24,7 @@ from skb_pipeline.plans.plan import Plan, RiskLevel, ValidatedPlan
 from skb_pipeline.plans.results import BUCKETS, Bindings, GraphOutcome, GraphResult, bucket_of
 from skb_pipeline.retrieval.ranking import Hits
 from skb_pipeline.storage.frames import Column, Frame
+from skb_pipeline.text.sinks import progress_bar
 
 VERSION = "5"
 OUTCOMES = Frame(
@@ -171,9 +171,7 @@ class GraphBranch:
         results: dict[int, tuple[GraphResult, Mapping[str, LinkedAnchor]]] = {}
         numbered = enumerate(zip(plans.items(), linked, texts, strict=True), start=1)
         told = max(1, len(plans) // 10)
-        for done, ((i, plan), anchors, text) in tqdm(
-            numbered, total=len(plans), desc="plans", unit=" plans", disable=None, leave=False
-        ):
+        for done, ((i, plan), anchors, text) in progress_bar(numbered, what="plans", unit=" plans", total=len(plans)):
             bound = {var: anchor.binding for var, anchor in anchors.items()}
             limit = max(self.depth, self.executor.n_nodes) if text.any() else self.depth
             result = self.executor.execute(plan, bound, limit=limit, timeout_s=_TIMEOUT_S)

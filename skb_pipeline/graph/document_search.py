@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from tqdm import tqdm
 
 from skb_pipeline.linking.anchors import BLOCK, COSINE_MARGIN, AnchorIndex, exact_cosines
 from skb_pipeline.plans.results import GraphOutcome, GraphResult
+from skb_pipeline.text.sinks import progress_bar
 
 ROUTE = "documents"
 _AT_ONCE = 16
@@ -58,7 +58,7 @@ def search_documents(index: AnchorIndex, queries: Sequence[DocumentQuery], *, de
     for i, query in enumerate(queries):
         by_types.setdefault(tuple(dict.fromkeys(query.types)), []).append(i)
     results: dict[int, GraphResult] = {}
-    with tqdm(total=len(queries), desc="documents", unit=" questions", disable=None, leave=False) as progress:
+    with progress_bar(what="documents", unit=" questions", total=len(queries)) as progress:
         for types, members in by_types.items():
             rows = _rows_of(index, types)
             for first in range(0, len(members), _AT_ONCE):

@@ -10,6 +10,7 @@ import dagster as dg
 from skb_pipeline.orchestration import checks, jobs, sensors
 from skb_pipeline.orchestration.assets import catalog, evaluation, graph, index, neo4j, planning, questions, skb, text
 from skb_pipeline.orchestration.assets import ranking as rankings
+from skb_pipeline.orchestration.console import mend_console
 from skb_pipeline.orchestration.plan_events import mend_plan_events
 from skb_pipeline.orchestration.resources import WorkspaceResource
 from skb_pipeline.storage.paths import skb_home
@@ -27,6 +28,7 @@ def build_defs(resources: Mapping[str, Any] | None = None, registry: Registry | 
         SystemsError: the user's file of systems is faulty.
     """
     mend_plan_events()
+    mend_console()
     registry = load_registry(skb_home()) if registry is None else registry
     return dg.Definitions(
         assets=[

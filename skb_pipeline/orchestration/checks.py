@@ -198,7 +198,7 @@ def ranking_check(name: str, registry: Registry) -> dg.AssetChecksDefinition:
         made = store.require(dataset, f"ranking/{name}")
         absent = made.manifest.get("absent")
         if absent is not None:
-            return dg.AssetCheckResult(passed=True, metadata={"absent": str(absent)})
+            return dg.AssetCheckResult(passed=True, metadata=plain({"absent": str(absent)}))
         order = QUERIES.read(store.require(dataset, "questions/queries"), ["query_id"])
         with connect(store.require(dataset, "skb/store").file(SKB_FILE), read_only=True) as con:
             canonical = canonical_positions(con)
@@ -208,7 +208,7 @@ def ranking_check(name: str, registry: Registry) -> dg.AssetChecksDefinition:
             depth=system.depth_for(workspace.spec(dataset)),
             canonical=canonical if system.canonical_ties else None,
         )
-        return dg.AssetCheckResult(passed=not violations, metadata={"violations": violations[:20]})
+        return dg.AssetCheckResult(passed=not violations, metadata=plain({"violations": violations[:20]}))
 
     return keeps_the_ranking_contract
 
@@ -222,12 +222,12 @@ def equals_the_ranking_in_memory(
     server, memory = (store.current(dataset, f"ranking/{name}") for name in ("graph_neo4j", "graph"))
     if server is None or memory is None or "absent" in memory.manifest:
         missing = "ranking/graph_neo4j" if server is None else "ranking/graph"
-        return dg.AssetCheckResult(passed=True, metadata={"not compared": f"{missing} was not made"})
+        return dg.AssetCheckResult(passed=True, metadata=plain({"not compared": f"{missing} was not made"}))
     made_with, other = ({**a.manifest["inputs"], "settings": a.manifest["config"]} for a in (server, memory))
     stale = sorted(key for key in made_with.keys() & other.keys() if made_with[key] != other[key])
     if stale:
         note = f"the two rankings were made from different versions of {', '.join(stale)}"
-        return dg.AssetCheckResult(passed=True, metadata={"not compared": note})
+        return dg.AssetCheckResult(passed=True, metadata=plain({"not compared": note}))
     one, other_one = Ranked.read(server), Ranked.read(memory)
     assert one.outcomes is not None
     assert other_one.outcomes is not None
@@ -257,7 +257,7 @@ def every_system_is_there(context: dg.AssetCheckExecutionContext, workspace: Wor
     return dg.AssetCheckResult(
         passed=not missing.keys() & set(wanted),
         severity=dg.AssetCheckSeverity.WARN,
-        metadata={system: str(reason) for system, reason in missing.items()},
+        metadata=plain(missing),
     )
 
 

@@ -18,6 +18,7 @@ from skb_pipeline.orchestration.partitions import DATASETS
 from skb_pipeline.orchestration.runs import PARTITION, close_killed_runs, unfinished_runs
 from skb_pipeline.planning.engines.from_file import plan_path
 from skb_pipeline.storage.artifacts import stable_hash
+from skb_pipeline.text.sinks import terminal_text
 from skb_pipeline.workspace import Workspace
 
 TABLE_FOLLOWS = "skb/table_follows"
@@ -50,7 +51,7 @@ def catalogue_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:
             decision = _decide(context.instance, name, path, followed)
         except Exception as error:  # whatever a spec or a folder holds
-            decision = Decision(followed, told=f"cannot be looked at: {error}")
+            decision = Decision(followed, told=terminal_text(f"cannot be looked at: {error}"))
         else:
             new += [name] if name not in known else []
         kept[name] = decision.followed
@@ -62,7 +63,7 @@ def catalogue_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult:
             )  # fmt: skip
     told += [f"{name}: its spec is gone; what was made of it stays" for name in cursor if name not in files]
     for line in told:
-        context.log.info(line)
+        context.log.info(terminal_text(line))
     return dg.SensorResult(
         run_requests=requests,
         skip_reason=None if requests else "; ".join(told) or "nothing changed",

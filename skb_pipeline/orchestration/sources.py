@@ -84,7 +84,7 @@ class StepSources(Sources):
 
     def progress(self, text: str) -> None:
         """See ``Sources``: goes to the run's log."""
-        self._step.context.log.info(text)
+        self._step.log(text)
 
 
 def plans_of(plans: Artifact, engine: str | None = None) -> pd.DataFrame:

@@ -31,6 +31,7 @@ from skb_pipeline.storage.artifacts import (
     projection,
 )
 from skb_pipeline.storage.frames import Frame
+from skb_pipeline.text.sinks import terminal_text
 from skb_pipeline.workspace import Workspace
 
 OWNER = "team:retrieval"
@@ -233,9 +234,9 @@ def _tell_skipped(context: dg.AssetExecutionContext, reason: str) -> None:
     layer = context.job_def.asset_layer
     below = sorted(layer.get(context.asset_key).child_keys & layer.selected_asset_keys)
     for key in (context.asset_key, *below):
-        context.log.info(f"{'/'.join(key.path)} skipped: {reason}")
+        context.log.info(terminal_text(f"{'/'.join(key.path)} skipped: {reason}"))
         context.log_event(
-            dg.AssetObservation(asset_key=key, partition=context.partition_key, metadata={"skipped": reason})
+            dg.AssetObservation(asset_key=key, partition=context.partition_key, metadata=plain({"skipped": reason}))
         )
 
 
@@ -321,6 +322,10 @@ class Step:
         parents = sorted("/".join(key.path) for key in layer.get(dg.AssetKey(asset.split("/"))).parent_keys)
         return next((told for parent in parents if (told := self._failure_below(parent)) is not None), None)
 
+    def log(self, text: str) -> None:
+        """Tell something in the run's log."""
+        self.context.log.info(terminal_text(text))
+
     def input(self, key: str) -> Artifact:
         """A declared input that may be read as a whole."""
         if any(entry.splits is not None for entry in self._read if entry.asset == key):
@@ -372,10 +377,10 @@ class Step:
         force = self.config.force
         found = None if force else self.store.find(self.recipe)
         if found is not None and self._holds is not None and not self._holds(found):
-            self.context.log.info(f"{self.asset} of {self.dataset}: what was made is no longer there")
+            self.log(f"{self.asset} of {self.dataset}: what was made is no longer there")
             found = None
         if found is not None:
-            self.context.log.info(f"{self.asset} of {self.dataset}: nothing it depends on changed, reused")
+            self.log(f"{self.asset} of {self.dataset}: nothing it depends on changed, reused")
             self.store.clear_failure(self.dataset, self.asset)
             return self._told(found, reused=True)
         with self.store.write(self.recipe, run_id=self.context.run_id) as draft:
@@ -396,7 +401,7 @@ class Step:
 
     def _told(self, artifact: Artifact, *, reused: bool) -> dg.MaterializeResult:
         manifest = artifact.manifest
-        metadata: dict[str, Any] = {key: plain(value) for key, value in manifest["metadata"].items()}
+        metadata: dict[str, Any] = plain(manifest["metadata"])
         for key, text in manifest.get("markdown", {}).items():
             metadata[key] = dg.MetadataValue.md(text)
         metadata["reused"] = reused
@@ -416,12 +421,18 @@ def _joined(sections: Mapping[str, Any], further: Mapping[str, Any], lacking: Ma
 
 
 def plain(value: Any) -> Any:
-    """``value`` in plain Python: numpy scalars become numbers, numbers that are not finite the text "not finite"."""
+    """``value`` as metadata: in plain Python and plain characters.
+
+    numpy scalars become numbers, numbers that are not finite the text "not finite"; of texts, keys too, nothing is
+    hidden (``terminal_text``). Dagster shows such texts as they are; only Markdown is more, see ``Draft.finish``.
+    """
+    if isinstance(value, str):
+        return terminal_text(value)
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {terminal_text(str(k)): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [plain(v) for v in value]
-    if hasattr(value, "item") and not isinstance(value, str):
+    if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return "not finite"

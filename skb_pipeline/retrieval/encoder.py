@@ -11,7 +11,6 @@ import json
 import os
 import pickle
 import re
-import sys
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,12 +19,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from tqdm import tqdm
 
 from skb_pipeline.errors import UserError
 from skb_pipeline.retrieval.settings import EncoderSpec
 from skb_pipeline.storage import atomic
 from skb_pipeline.storage.artifacts import stable_hash
+from skb_pipeline.text.sinks import progress_bar
 
 VERSION = "2"
 ENCODER_LIBRARIES = ("sentence-transformers", "torch", "transformers")
@@ -327,7 +326,7 @@ class Encoder:
         prefix = self.prefix(role)
         vectors = np.empty((len(texts), 0), dtype=np.float32)
         batches = batch_positions(texts, self.spec.batch_size)
-        for batch in tqdm(batches, desc=f"encode {role}s", unit="batch", disable=not sys.stderr.isatty(), leave=False):
+        for batch in progress_bar(batches, what=f"encode {role}s", unit="batch"):
             raw = self._forward([prefix + texts[i] for i in batch])
             if not vectors.shape[1]:
                 vectors = np.empty((len(texts), raw.shape[1]), dtype=np.float32)

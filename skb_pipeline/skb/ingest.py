@@ -22,7 +22,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from tqdm import tqdm
 
 from skb_pipeline.datasets.records import RAW_EDGE_SCHEMA, RawNode, SourceAdapter
 from skb_pipeline.datasets.spec import DatasetSpec, NodeTypeSpec
@@ -35,6 +34,7 @@ from skb_pipeline.text.cleaning import CHANGES, clean_ids, clean_names, clean_te
 from skb_pipeline.text.markup import Removed
 from skb_pipeline.text.parsers import parse_field
 from skb_pipeline.text.shapes import coerce
+from skb_pipeline.text.sinks import progress_bar
 
 VERSION = "4"
 _NODE_BATCH = 5_000
@@ -172,7 +172,7 @@ def _create_from(
 
     def watched() -> Iterator[pa.RecordBatch]:
         try:
-            with tqdm(desc=unit, unit=" rows", disable=None, leave=False) as progress:
+            with progress_bar(what=unit, unit=" rows") as progress:
                 for batch in batches:
                     progress.update(batch.num_rows)
                     yield batch

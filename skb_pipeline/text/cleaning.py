@@ -13,18 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skb_pipeline.text.invisible import INVISIBLE
+
 CHANGES = ("surrogate_replaced", "nul_removed", "invisible_removed", "nfc_normalised")
 """Names under which :func:`clean_text` counts."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-INVISIBLE = (
-    "\u00ad"  # soft hyphen
-    "\u061c\u200e\u200f"  # marks of the writing direction
-    "\u200b\u2060\ufeff"  # zero width space, word joiner, byte order mark
-    "\u2061-\u2064"  # operators of formulas that are not shown
-    "\u202a-\u202e\u2066-\u2069\u206a-\u206f"  # embedded writing directions and deprecated controls
-)
-"""Characters that show nothing and tell no words apart, as the inside of a character class."""
 JOINERS = "\u200c\u200d"
 """ZWNJ and ZWJ: inside words of Indic and Arabic scripts and inside emoji they decide what is read."""
 _UNSEEN = re.compile(f"[{INVISIBLE}]+")

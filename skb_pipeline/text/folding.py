@@ -21,7 +21,8 @@ import functools
 import re
 import unicodedata
 
-from skb_pipeline.text.cleaning import INVISIBLE, JOINERS
+from skb_pipeline.text.cleaning import JOINERS
+from skb_pipeline.text.invisible import INVISIBLE
 
 _SIGNS = {
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d\u207b\u208b", "-"),

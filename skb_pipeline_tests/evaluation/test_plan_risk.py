@@ -38,9 +38,9 @@ def test_cells(table: pd.DataFrame) -> None:
 def test_shown(table: pd.DataFrame) -> None:
     lines = risk_markdown(table, split="val").splitlines()
     assert [line.split(" | ")[:3] for line in lines[2:]] == [
-        ["| openai", "no_trade", "1"],
+        ["| openai", r"no\_trade", "1"],
         ["| openai", "aggressive", "1"],
-        ["| rules", "no_trade", "1"],
+        ["| rules", r"no\_trade", "1"],
         ["| rules", "normal", "4"],
         ["| rules", "aggressive", "1"],
     ]

@@ -1,7 +1,7 @@
 """Twenty changes and twenty kills on a real daemon: ``python -m skb_pipeline_tests.live.trial FOLDER``.
 
-Each change is waited for (``FOLDER CHANGES KILLS`` for fewer); at the end everything must equal a build from nothing. It takes about a minute per change and
-two per kill, and prints a line for each.
+``FOLDER CHANGES KILLS`` for fewer of them. Each change is waited for; at the end everything must equal a build from
+nothing. It takes about a minute per change and two per kill, and prints a line for each.
 """
 
 from __future__ import annotations

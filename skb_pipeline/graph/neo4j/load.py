@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import duckdb
-from tqdm import tqdm
 
 from skb_pipeline.graph.neo4j import versions
 from skb_pipeline.graph.neo4j.versions import GraphCounts
 from skb_pipeline.plans.names import GraphNames
 from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.text.sinks import progress_bar
 
 if TYPE_CHECKING:
     from neo4j import Driver, Session
@@ -182,7 +182,7 @@ def _write_batches(
     batch: int,
     title: str,
 ) -> None:
-    with tqdm(desc=f"neo4j {title}", unit=" rows", disable=None, leave=False) as progress:
+    with progress_bar(what=f"neo4j {title}", unit=" rows") as progress:
         for chunk in _chunks(rows, batch):
             versions.write(session, text, rows=[dict(zip(keys, row, strict=True)) for row in chunk])
             progress.update(len(chunk))

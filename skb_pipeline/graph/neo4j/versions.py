@@ -21,13 +21,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from tqdm import tqdm
-
 from skb_pipeline.graph.neo4j.bolt import BoltExecutor
 from skb_pipeline.plans.names import GraphNames, quote
 from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.storage.artifacts import ManifestMismatchError, stable_hash
 from skb_pipeline.storage.paths import check_dataset_name
+from skb_pipeline.text.sinks import progress_bar
 
 if TYPE_CHECKING:
     from neo4j import Driver, ManagedTransaction, Record, Session
@@ -263,7 +262,7 @@ def remove_version(session: Session, label: str) -> None:
         "RETURN count(*) AS n"
     )
     nodes = f"UNWIND $ids AS id MATCH (n:{entity} {{nodeId: id}}) DETACH DELETE n"
-    with tqdm(desc=f"remove {label}", unit=" nodes", disable=None, leave=False) as progress:
+    with progress_bar(what=f"remove {label}", unit=" nodes") as progress:
         while ids := [record["id"] for record in read(session, page, limit=_NODES_AT_ONCE)]:
             while write(session, edges, ids=ids, limit=REMOVED_AT_ONCE)[0]["n"]:
                 continue

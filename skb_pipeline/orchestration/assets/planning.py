@@ -118,7 +118,7 @@ def _engines(step: Step) -> Iterator[Opened]:
     with ExitStack() as stack:
         con = stack.enter_context(connect(store.file(SKB_FILE), read_only=True))
         engines = [
-            stack.enter_context(step.workspace.open_engine(spec, name, con, report=step.context.log.info))
+            stack.enter_context(step.workspace.open_engine(spec, name, con, report=step.log))
             for name in spec.plans.engines
         ]
         by_model = any(engine.name in LANGUAGE_MODELS for engine, _ in engines)

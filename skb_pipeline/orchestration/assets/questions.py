@@ -12,6 +12,7 @@ from skb_pipeline.questions.report import QuestionReport
 from skb_pipeline.questions.splits import versions_by_split
 from skb_pipeline.storage.artifacts import Draft
 from skb_pipeline.storage.duck import connect
+from skb_pipeline.text.sinks import markdown_list
 from skb_pipeline.workspace import SKB_FILE
 
 
@@ -22,6 +23,7 @@ from skb_pipeline.workspace import SKB_FILE
     partly=["documents"],
     code=[generate, from_source, *SOURCES],
     writes=[QUERIES],
+    revision="2",
     kinds={"parquet"},
 )
 def queries(step: Step, draft: Draft) -> None:
@@ -39,10 +41,9 @@ def queries(step: Step, draft: Draft) -> None:
             frame, report = generate_questions(con, step.spec)
         version, by_split = versions_by_split(frame, con)
     QUERIES.write(draft.path, types.check_frame(QUERIES, frame))
-    sample = "\n".join(f"- {text}" for text in frame["query"].head(10))
     draft.finish(
         version,
         {"dagster/row_count": len(frame), **report.metadata()},
-        markdown={"examples": sample},
+        markdown={"examples": markdown_list(frame["query"].head(10))},
         split_versions=by_split,
     )

@@ -31,6 +31,7 @@ from skb_pipeline.systems.kinds import plans as plans_kind
 from skb_pipeline.systems.kinds.plans import PlansSystem, no_timeouts, rank_by_plans
 from skb_pipeline.systems.ranked import Ranked
 from skb_pipeline.systems.registry import Registry
+from skb_pipeline.text.sinks import markdown_text
 from skb_pipeline.workspace import ANCHORS_FOLDER, SKB_FILE, skb_of
 
 _QUESTIONS = ["questions/queries", "skb/store"]
@@ -51,7 +52,7 @@ def ranking_asset(name: str, registry: Registry) -> dg.AssetsDefinition:
         libraries=system.libraries,
         opens=if_wanted(name, registry, system),
         kinds={"parquet"},
-        description=system.about or system.describe(),
+        description=markdown_text(system.about or system.describe()),
     )
     def ranked(step: Step, draft: Draft) -> None:
         if step.opened is not None:

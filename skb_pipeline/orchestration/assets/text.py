@@ -6,6 +6,7 @@ from skb_pipeline.skb import documents as rendering
 from skb_pipeline.skb.documents import DOCUMENTS, build_documents, documents_hash
 from skb_pipeline.storage.artifacts import Draft
 from skb_pipeline.storage.duck import connect
+from skb_pipeline.text.sinks import markdown_code_block
 from skb_pipeline.workspace import SKB_FILE
 
 
@@ -15,6 +16,7 @@ from skb_pipeline.workspace import SKB_FILE
     sections=["node_types", "relations", "candidates", "documents"],
     code=[rendering],
     writes=[DOCUMENTS],
+    revision="2",
     kinds={"parquet"},
 )
 def documents(step: Step, draft: Draft) -> None:
@@ -32,5 +34,5 @@ def documents(step: Step, draft: Draft) -> None:
             "words max": int(words.max()),
             "not rendered": counts,
         },
-        markdown={"examples": "\n\n".join(f"```\n{text[:600]}\n```" for text in frame["document"].head(3))},
+        markdown={"examples": "\n\n".join(markdown_code_block(text[:600]) for text in frame["document"].head(3))},
     )

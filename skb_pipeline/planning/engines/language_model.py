@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
-from tqdm import tqdm
 
 from skb_pipeline.planning.engines.base import PASSING_CAUSES, UNANSWERED_CAUSES, PlanCause, PlanRecord, Question
 from skb_pipeline.planning.engines.completions import LARGER, ChatModel, ChatRequest, Completion, Failed, Message
@@ -27,6 +26,7 @@ from skb_pipeline.planning.settings import PlansSpec
 from skb_pipeline.plans.plan import NOT_EXECUTED, Dropped, Plan, PlanStatus, ValidatedPlan
 from skb_pipeline.plans.results import GraphOutcome
 from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.text.sinks import progress_bar
 
 if TYPE_CHECKING:
     from skb_pipeline.planning.prompts.prompt_set import PromptSet
@@ -382,7 +382,7 @@ class _Progress:
         self._what, self._total, self._report = what, total, report
         self._causes: Counter[str] = Counter()
         self._told = time.monotonic()
-        self._bar = tqdm(total=total, desc=what, unit=" calls", disable=None, leave=False)
+        self._bar = progress_bar(what=what, unit=" calls", total=total)
 
     def add(self, attempt: Attempt) -> None:
         self._causes[attempt.cause.value] += 1
