@@ -1,16 +1,18 @@
 """Files that somebody edits while they are read: no artefact says that it was made from something else."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 import pytest
 
+from skb_pipeline.datasets.records import RawNode
 from skb_pipeline.datasets.sources.tables.adapter import TablesSource
 from skb_pipeline.orchestration.running import RunFailedError, materialise
 from skb_pipeline.workspace import SKB_FILE, Workspace
 from skb_pipeline_tests.live.shop import Shop
 
-READ = TablesSource.edges
+EDGES, NODES = TablesSource.edges, TablesSource.nodes
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def test_a_run_starts_again_from_what_the_files_hold_then(shop: Shop, monkeypatc
         reads.append(1)
         if len(reads) == 1:
             shop.edit("p3", "kites")  # the nodes were read already
-        return READ(source)
+        return EDGES(source)
 
     monkeypatch.setattr(TablesSource, "edges", edited_meanwhile)
     outcomes = {o.asset: o.reused for o in materialise("shop", to="skb/store")}
@@ -48,17 +50,17 @@ def test_what_is_swapped_and_swapped_back_is_not_kept_under_the_name_of_the_firs
 ) -> None:
     first = shop.products["p3"]
     materialise("shop", to="catalog/snapshot")
-    shop.edit("p3", "kites")
 
-    def swapped_back(source: TablesSource) -> object:
+    def swapped(source: TablesSource) -> Iterator[RawNode]:
+        shop.edit("p3", "kites")
+        yield from NODES(source)
         shop.products["p3"] = first
         shop.write()
-        return READ(source)
 
-    monkeypatch.setattr(TablesSource, "edges", swapped_back)
-    with pytest.raises(RunFailedError, match=r"skb/store: products\.csv changed since catalog/snapshot looked at it"):
+    monkeypatch.setattr(TablesSource, "nodes", swapped)
+    told = r"skb/store: products\.csv changed while it was read, after catalog/snapshot looked at it"
+    with pytest.raises(RunFailedError, match=told):
         materialise("shop", only="skb/store")
-    shop.write()
-    monkeypatch.setattr(TablesSource, "edges", READ)
+    monkeypatch.setattr(TablesSource, "nodes", NODES)
     materialise("shop", to="skb/store")
     assert text_of("p3") == first[1]
