@@ -33,4 +33,4 @@ def test_changes_are_followed_and_kills_survived(tmp_path: Path, monkeypatch: py
         assert time.monotonic() - begun < BACK_SECONDS
         live.wait(lambda: all(run.is_finished for run in live.runs()), MOST_SECONDS, "not done")
         assert [run.status.value for run in live.runs()] == ["SUCCESS", "SUCCESS", "FAILURE", "SUCCESS"]
-    assert differences(trial.home, shop, tmp_path / "anew") == []
+    assert differences(trial.home, shop.name, tmp_path / "anew") == []

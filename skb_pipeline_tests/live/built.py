@@ -13,25 +13,24 @@ import duckdb
 
 from skb_pipeline.storage.artifacts import ArtifactStore
 from skb_pipeline.workspace import METRICS_FILE
-from skb_pipeline_tests.live.shop import Shop
 
 PINNED = {"planning/guidance"}
 """Stays as it was when the source changes."""
 _RUN = "run_id, lineage"
 
 
-def differences(home: Path, shop: Shop, anew: Path) -> list[str]:
+def differences(home: Path, dataset: str, anew: Path) -> list[str]:
     """What differs, in words; empty for nothing. ``anew`` becomes a home of its own."""
     (anew / "catalogue").mkdir(parents=True, exist_ok=True)
-    shutil.copy(home / "catalogue" / f"{shop.name}.yaml", anew / "catalogue")
+    shutil.copy(home / "catalogue" / f"{dataset}.yaml", anew / "catalogue")
     subprocess.run(
-        [sys.executable, "-m", "skb_pipeline.cli", "run", "--dataset", shop.name],
+        [sys.executable, "-m", "skb_pipeline.cli", "run", "--dataset", dataset],
         env={**os.environ, "SKB_HOME": str(anew)}, check=True, capture_output=True,
     )  # fmt: skip
-    followed, fresh = (_versions(folder, shop.name) for folder in (home, anew))
+    followed, fresh = (_versions(folder, dataset) for folder in (home, anew))
     keys = sorted(followed.keys() | fresh.keys())
     found = [f"{key}: another data version" for key in keys if followed.get(key) != fresh.get(key)]
-    if _table(home, shop.name) != _table(anew, shop.name):
+    if _table(home, dataset) != _table(anew, dataset):
         found.append("the metric table")
     return found
 

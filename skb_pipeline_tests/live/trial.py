@@ -138,7 +138,7 @@ def main(folder: Path, changes: int = 20, kills: int = 20) -> None:
         for number in range(kills):
             trial.kill(number, draw)
     for shop in trial.shops:
-        found = differences(trial.home, shop, folder / "anew")
+        found = differences(trial.home, shop.name, folder / "anew")
         print(f"{shop.name} against a build from nothing: {found or 'equal'}", flush=True)
         assert not found
 

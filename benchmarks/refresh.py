@@ -1,0 +1,112 @@
+"""What a refresh costs when a share of the rows changed, beside a build from nothing of the same state.
+
+The ontology's three files are copied; a share of the annotations and of the genes' rows is deleted, of others the
+phenotype is changed, and as many definitions are edited. Printed: CPU seconds of the first build, of the refresh and
+their ratio, seconds per stage, texts encoded, and whether the refreshed home equals a build from nothing (data versions
+of all artefacts, and the metric table).
+
+    python benchmarks/refresh.py                       # a slice of 1,000 nodes
+    python benchmarks/refresh.py --whole --max-length 16
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import yaml
+
+from skb_pipeline.datasets.catalogue import spec_files
+from skb_pipeline.datasets.sources.hpo import GENES, HPOA, OBO, HpoArgs, HpoSource
+from skb_pipeline.storage.artifacts import ArtifactStore
+from skb_pipeline_tests.live.built import differences
+
+NAME = "changing"
+_PHENOTYPE = re.compile(r"HP:\d{7}")
+
+
+def write_spec(home: Path, files: Path, *, whole: bool, max_length: int) -> None:
+    """The spec of the ontology, or of the slice of the demo, that reads the copied files."""
+    spec = yaml.safe_load(spec_files()["hpo" if whole else "demo"].read_text())
+    spec["name"] = NAME
+    spec["source"].setdefault("args", {})["folder"] = str(files)
+    spec["encoder"]["max_length"] = max_length
+    (home / "catalogue").mkdir(parents=True, exist_ok=True)
+    (home / "catalogue" / f"{NAME}.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
+
+
+def change(files: Path, share: float, seed: int = 3) -> dict[str, int]:
+    """Change the files; rows deleted and rows changed."""
+    draw = random.Random(seed)
+    counts = {"deleted": 0, "changed": 0}
+    for name in (HPOA, GENES):
+        lines = (files / name).read_text().splitlines(keepends=True)
+        known = sorted({found.group() for line in lines[100:5000] if (found := _PHENOTYPE.search(line))})
+        kept = []
+        for number, line in enumerate(lines):
+            if number < 10 or draw.random() >= share:
+                kept.append(line)
+            elif draw.random() < 0.5:
+                counts["deleted"] += 1
+            else:
+                counts["changed"] += 1
+                kept.append(_PHENOTYPE.sub(draw.choice(known), line, count=1))
+        (files / name).write_text("".join(kept))
+    lines = (files / OBO).read_text().splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        if line.startswith('def: "') and draw.random() < share:
+            lines[number] = line.replace('def: "', 'def: "Revised. ', 1)
+            counts["changed"] += 1
+    (files / OBO).write_text("".join(lines))
+    return counts
+
+
+def run(home: Path) -> float:
+    """One run of the whole job; CPU seconds."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "skb_pipeline.cli", "run", "--dataset", NAME]
+    subprocess.run(command, env={**os.environ, "SKB_HOME": str(home)}, check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def encoded(home: Path) -> dict[str, int]:
+    """Texts encoded for the last versions of the indexes."""
+    store = ArtifactStore(home / "store")
+    keys = ("index/dense", "graph/anchors")
+    return {key: int(store.require(NAME, key).metadata["texts encoded"]) for key in keys}
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--whole", action="store_true", help="the whole ontology")
+    parser.add_argument("--share", type=float, default=0.01)
+    parser.add_argument("--max-length", type=int, default=64)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        home, files = Path(folder, "home"), Path(folder, "files")
+        files.mkdir()
+        for path in HpoSource(HpoArgs()).files():
+            shutil.copy(path, files)
+        write_spec(home, files, whole=args.whole, max_length=args.max_length)
+        first = run(home)
+        texts = encoded(home)
+        changed = change(files, args.share)
+        again = run(home)
+        print(json.dumps({"rows": changed, "CPU s": [round(first, 1), round(again, 1)],
+                          "ratio": round(again / first, 3), "texts encoded": [texts, encoded(home)]}))  # fmt: skip
+        print("against a build from nothing:", differences(home, NAME, Path(folder, "anew")) or "equal")
+
+
+if __name__ == "__main__":
+    main()
