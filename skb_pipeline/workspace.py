@@ -72,9 +72,17 @@ class Workspace:
         from skb_pipeline.retrieval.encoder import Encoder
         from skb_pipeline.storage.rows.arrays import ArrayRows
 
-        encoder = Encoder(spec.encoder, known_hashes=self.root / "cache" / "model_hashes.json")
-        folder = self.cache(spec.name, f"vectors-{stable_hash(encoder.model_fingerprint)[:16]}")
-        return encoder, ArrayRows(folder, encoder.model_fingerprint)
+        encoder = Encoder(spec.encoder, known_hashes=self.model_hashes)
+        return encoder, ArrayRows(self.vectors(spec.name, encoder), encoder.model_fingerprint)
+
+    @property
+    def model_hashes(self) -> Path:
+        """The file that remembers hashes of weights."""
+        return self.root / "cache" / "model_hashes.json"
+
+    def vectors(self, dataset: str, encoder: Encoder) -> Path:
+        """Folder of the vectors that a dataset keeps of one model."""
+        return self.cache(dataset, f"vectors-{stable_hash(encoder.model_fingerprint)[:16]}")
 
     def open_graph_branch(self, spec: DatasetSpec) -> GraphBranch:
         """The graph branch on the dataset's current artefacts.

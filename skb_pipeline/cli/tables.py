@@ -21,6 +21,22 @@ from skb_pipeline.errors import UnknownNameError, unknown_name
 def metrics(name: str, split: str, slice_name: str, system: str | None, output: str) -> None:
     """Print the metric table of a dataset."""
     print_metrics(name, split=split, slice_name=slice_name, output=output, system=system)
+    _note_age(name)
+
+
+def _note_age(name: str) -> None:
+    """Tell when a run would make the table anew: old numbers are readable, and never shown without a word."""
+    from skb_pipeline.datasets.catalogue import spec_files
+
+    if name not in spec_files():
+        note(f"{name} has no spec any more: these are the last numbers it had")
+        return
+    from skb_pipeline.orchestration.status import status_of
+    from skb_pipeline.workspace import Workspace
+
+    (table,) = (one for one in status_of(name, Workspace(), counting=False) if one.asset == "evaluation/metrics")
+    if not table.settled:
+        note(f"Out of date ({'; '.join(table.reasons)}): `skb-pipeline status --dataset {name}` says why")
 
 
 @click.command()

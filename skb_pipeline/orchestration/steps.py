@@ -5,8 +5,10 @@ that nothing is said twice. See ``docs/architecture.md`` for how to declare one.
 """
 
 import contextlib
+import datetime as dt
 import inspect
 import math
+import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +39,7 @@ from skb_pipeline.workspace import Workspace
 OWNER = "team:retrieval"
 _VERSION_LENGTH = 32
 _PACKAGE = "skb_pipeline."
+_DECLARED = "skb_declared"
 
 
 class StepConfig(dg.Config):
@@ -126,6 +129,7 @@ class Declaration:
     revision: str
     opens: Opens | None
     optional: bool
+    config: type[StepConfig] = StepConfig
 
     @property
     def code_version(self) -> str:
@@ -181,7 +185,7 @@ def pipeline_asset(
     read = tuple(i if isinstance(i, Input) else Input(i) for i in inputs)
     declared = Declaration(
         key, read, tuple(sections), tuple(partly), tuple(code), tuple(writes), tuple(libraries), revision, opens,
-        optional,
+        optional, config,
     )  # fmt: skip
 
     def declare(build: Build) -> dg.AssetsDefinition:
@@ -191,6 +195,7 @@ def pipeline_asset(
             yield from _execute(declared, build, context, workspace, config)
 
         compute.__annotations__["config"] = config  # Dagster reads the class of the run config there
+        setattr(compute, _DECLARED, declared)
         return dg.asset(
             key=dg.AssetKey(key.split("/")),
             group_name=stage,
@@ -206,6 +211,14 @@ def pipeline_asset(
         )(compute)
 
     return declare
+
+
+def declaration_of(asset: dg.AssetsDefinition) -> Declaration:
+    """What was declared of an asset that :func:`pipeline_asset` made."""
+    decorated: Any = asset.op.compute_fn
+    declared = getattr(decorated.decorated_fn, _DECLARED)
+    assert isinstance(declared, Declaration)
+    return declared
 
 
 def _place(function: Build) -> str:
@@ -272,6 +285,7 @@ class Step:
         self._lacking: dict[str, str] = {}
         self._read: list[Input] = []
         self._holds: Callable[[Artifact], bool] | None = None
+        self._started, self._clock = dt.datetime.now(dt.UTC), time.monotonic()
 
     def settle(self, opened: Opened) -> None:
         """Look up the inputs and make the recipe.
@@ -279,18 +293,48 @@ class Step:
         Raises:
             ArtifactMissingError, ManifestMismatchError: an input was never made, or no longer fits what it is made of.
         """
-        declared = self.declared
-        if opened.reads is not None and (unknown := set(opened.reads) - {i.asset for i in declared.inputs}):
-            raise ValueError(f"{self.asset} reads {sorted(unknown)}, which it does not declare")
-        self._read = [i for i in declared.inputs if opened.reads is None or i.asset in opened.reads]
+        self._choose(opened)
         for entry in self._read:
             if entry.optional:
                 self._look_for(entry.asset)
         required = [entry.asset for entry in self._read if not entry.optional]
         self._inputs |= self.store.fitting(self.dataset, required)
+        self.recipe = self._recipe(opened)
+
+    def foresee(self, opened: Opened) -> dict[str, str]:
+        """Make the recipe from the inputs as they stand, whether or not they fit what they were made of.
+
+        Returns:
+            The inputs that a run would read, by asset key: ``""``, or why there is none.
+        """
+        self._choose(opened)
+        told: dict[str, str] = {}
+        for entry in self._read:
+            failed = self._failure_below(entry.asset) if entry.optional else None
+            found = self.store.current(self.dataset, entry.asset) if failed is None else None
+            if failed is not None:
+                self._lacking[entry.asset] = failed
+            told[entry.asset] = failed or ("" if found is not None else "it was never made")
+            if found is not None:
+                self._inputs[entry.asset] = found
+        self.recipe = self._recipe(opened)
+        return told
+
+    def still_holds(self, made: Artifact) -> bool:
+        """Whether what a version stands for is still there, where that is not in its own files."""
+        return self._holds is None or self._holds(made)
+
+    def _choose(self, opened: Opened) -> None:
+        declared = self.declared
+        if opened.reads is not None and (unknown := set(opened.reads) - {i.asset for i in declared.inputs}):
+            raise ValueError(f"{self.asset} reads {sorted(unknown)}, which it does not declare")
+        self._read = [i for i in declared.inputs if opened.reads is None or i.asset in opened.reads]
         self.opened, self._holds = opened.value, opened.holds
+
+    def _recipe(self, opened: Opened) -> Recipe:
+        declared = self.declared
         keyed = [entry for entry in self._read if not entry.pinned and entry.asset in self._inputs]
-        self.recipe = Recipe(
+        return Recipe(
             dataset=self.dataset,
             asset=self.asset,
             code_version=declared.code_version,
@@ -375,7 +419,7 @@ class Step:
         """Reuse the current version if it was made from the same recipe, else build and switch to a new one."""
         force = self.config.force
         found = None if force else self.store.find(self.recipe)
-        if found is not None and self._holds is not None and not self._holds(found):
+        if found is not None and not self.still_holds(found):
             self.context.log.info(f"{self.asset} of {self.dataset}: what was made is no longer there")
             found = None
         if found is not None:
@@ -385,7 +429,11 @@ class Step:
         with self.store.write(self.recipe, run_id=self.context.run_id) as draft:
             build(self, draft)
             draft.extra.setdefault("skb_identity", self.identity)
-            draft.extra["lineage"] = self._lineage()
+            draft.extra |= {
+                "lineage": self._lineage(),
+                "started": self._started.isoformat(timespec="milliseconds"),
+                "seconds": round(time.monotonic() - self._clock, 3),
+            }
         return self._told(self.store.require(self.dataset, self.asset), reused=False)
 
     def _lineage(self) -> dict[str, str]:
