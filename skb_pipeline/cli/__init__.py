@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from skb_pipeline.cli import datasets, neo4j, prompts, running, searching, status, systems, tables
+from skb_pipeline.cli import datasets, neo4j, prompts, provenance, running, searching, status, systems, tables
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -18,8 +18,8 @@ def cli() -> None:
 
 for _command in (
     datasets.dataset,
-    running.run, status.status, running.lineage, running.gc, running.ui,
-    tables.metrics, tables.trace,
+    running.run, status.status, running.gc, running.ui,
+    tables.metrics, tables.trace, provenance.lineage,
     searching.search, searching.plan,
     systems.systems,
     prompts.prompt, prompts.guidance,

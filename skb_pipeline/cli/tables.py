@@ -49,7 +49,7 @@ def trace(name: str, query_id: str) -> None:
     from skb_pipeline.workspace import Workspace
 
     traces = Workspace().store.require(name, "evaluation/traces")
-    _check("query", query_id, TRACES.read(traces, ["query_id"])["query_id"].tolist())
+    check_name("query", query_id, TRACES.read(traces, ["query_id"])["query_id"].tolist())
     click.echo(json.dumps(read_trace(traces, query_id), indent=1, ensure_ascii=False))
 
 
@@ -74,10 +74,10 @@ def print_metrics(name: str, *, split: str, slice_name: str, output: str, system
         known = rows[what].unique().tolist()
         if output == "table" and wanted == every and every not in known:
             raise click.ClickException(f"--{what} {every} needs --format json or csv: a table is about one {what}")
-        _check(what, wanted, known if output == "table" else [*known, every])
+        check_name(what, wanted, known if output == "table" else [*known, every])
     systems = rows["system"].unique().tolist()
     if system is not None:
-        _check("system", system, systems)
+        check_name("system", system, systems)
     for absent, reason in missing:
         note(f"Not in the table: {absent}: {reason}")
     if output == "table":
@@ -100,6 +100,11 @@ def print_metrics(name: str, *, split: str, slice_name: str, output: str, system
     print_rows(rows[columns].to_dict("records"), columns, output)
 
 
-def _check(what: str, name: str, known: list[str]) -> None:
+def check_name(what: str, name: str, known: list[str]) -> None:
+    """See that a name is known.
+
+    Raises:
+        UnknownNameError: it is not; the message lists those that are.
+    """
     if name not in known:
         raise UnknownNameError(unknown_name(f"unknown {what} {name!r}", name, known))

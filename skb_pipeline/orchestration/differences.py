@@ -89,7 +89,7 @@ def _settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Differ
     for kind, key in (("file", "files"), ("lacking", "lacking")):
         yield from _changed(kind, old.get(key) or {}, new.get(key) or {})
     before, after = (
-        dict(_leaves({name: value for name, value in config.items() if name not in ("files", "lacking")}))
+        dict(leaves({name: value for name, value in config.items() if name not in ("files", "lacking")}))
         for config in (old, new)
     )
     yield from _changed("setting", before, after)
@@ -102,15 +102,16 @@ def _changed(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Itera
             yield Difference(kind, name, before, after)
 
 
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Values by path; entries of a list that have names are told by these."""
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The plain values in a setting by path, such as ``weights.bm25``; entries of a list are told by their names, if
+    they have any."""
     if isinstance(value, Mapping) and value:
         for key, below in value.items():
-            yield from _leaves(below, f"{path}.{key}" if path else str(key))
+            yield from leaves(below, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list) and any(isinstance(entry, Mapping) for entry in value):
         names = _names(value)
         for name, entry in zip(names, value, strict=True):
-            yield from _leaves(entry, f"{path}[{name}]")
+            yield from leaves(entry, f"{path}[{name}]")
     else:
         yield path, value
 

@@ -1,6 +1,7 @@
 """Stage ``evaluation``: metrics per question and system, and the table people read."""
 
 import base64
+import datetime as dt
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from skb_pipeline.graph.branch import branch_hits, outcomes_frame
 from skb_pipeline.orchestration import types
 from skb_pipeline.orchestration.assets.ranking import if_wanted
 from skb_pipeline.orchestration.automation import on_any_content_change
+from skb_pipeline.orchestration.lineage import Made, lineage_markdown, trace_back
 from skb_pipeline.orchestration.sources import plans_of
 from skb_pipeline.orchestration.steps import Opened, Opens, Step, optional, pipeline_asset
 from skb_pipeline.planning.agreement import plans_agree
@@ -102,6 +104,7 @@ def metrics_asset(registry: Registry) -> dg.AssetsDefinition:
         opens=_compared(registry),
         code=[tables],
         kinds={"duckdb"},
+        revision="2",
         automatic=on_any_content_change("questions/queries"),
     )
     def metrics(step: Step, draft: Draft) -> None:
@@ -128,10 +131,15 @@ def metrics_asset(registry: Registry) -> dg.AssetsDefinition:
         )  # fmt: skip
         shown = {f"table {split}": markdown_table(rows, split=split) for split in ("test", "val")
                  if (rows["split"] == split).any()}  # fmt: skip
+        found = stable_hash([version, missing])
+        made_now = Made.now(step.recipe, found, step.context.run_id, dt.datetime.now(dt.UTC).isoformat())
+        shown["lineage"] = lineage_markdown(
+            [*trace_back(step.store, step.dataset, step.recipe.inputs), made_now], step.dataset
+        )
         if missing:
             shown["missing"] = markdown_rows(missing_table(step.dataset, missing))
         draft.finish(
-            stable_hash([version, missing]),
+            found,
             {"dagster/row_count": len(rows), "systems": len(made), "systems missing": len(missing)},
             markdown=shown,
         )
