@@ -33,6 +33,7 @@ CSR_FOLDER = "csr"
 GUIDANCE_FILE = "guidance.json"
 PLAN_QUALITY_FILE = "plan_quality.duckdb"
 METRICS_FILE = "metrics.duckdb"
+HISTORY_FILE = "metric_history.parquet"
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,10 @@ class Workspace:
     def caches(self, dataset: str) -> Path:
         """The folder that holds all row caches of a dataset."""
         return inside(self.root / "cache", check_dataset_name(dataset))
+
+    def history(self, dataset: str) -> Path:
+        """The file with the metric rows of all versions of a dataset's table; it stays when these are collected."""
+        return inside(self.root / "store", check_dataset_name(dataset), HISTORY_FILE)
 
     def datasets(self) -> list[str]:
         """Datasets that have artefacts or caches here, whether or not they have a spec."""

@@ -113,6 +113,7 @@ class Opened:
 
 Opens = Callable[["Step"], contextlib.AbstractContextManager[Opened]]
 Build = Callable[["Step", Draft], None]
+Then = Callable[["Step", Artifact], None]
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ class Declaration:
     opens: Opens | None
     optional: bool
     config: type[StepConfig] = StepConfig
+    then: Then | None = None
 
     @property
     def code_version(self) -> str:
@@ -152,6 +154,7 @@ def pipeline_asset(
     libraries: Sequence[str] = (),
     revision: str = "1",
     opens: Opens | None = None,
+    then: Then | None = None,
     config: type[StepConfig] = StepConfig,
     kinds: set[str],
     description: str | None = None,
@@ -175,6 +178,8 @@ def pipeline_asset(
         libraries: distributions whose version decides the result.
         revision: changed with the behaviour of the function itself.
         opens: see :class:`Opened`.
+        then: called with the current version, made or reused, for what is kept outside of it; a second call with the
+            same version must change nothing.
         config: class of its run config.
         kinds: icons in the UI.
         description: default is the function's docstring.
@@ -185,7 +190,7 @@ def pipeline_asset(
     read = tuple(i if isinstance(i, Input) else Input(i) for i in inputs)
     declared = Declaration(
         key, read, tuple(sections), tuple(partly), tuple(code), tuple(writes), tuple(libraries), revision, opens,
-        optional, config,
+        optional, config, then,
     )  # fmt: skip
 
     def declare(build: Build) -> dg.AssetsDefinition:
@@ -425,7 +430,7 @@ class Step:
         if found is not None:
             self.context.log.info(f"{self.asset} of {self.dataset}: nothing it depends on changed, reused")
             self.store.clear_failure(self.dataset, self.asset)
-            return self._told(found, reused=True)
+            return self._finished(found, reused=True)
         with self.store.write(self.recipe, run_id=self.context.run_id) as draft:
             build(self, draft)
             draft.extra.setdefault("skb_identity", self.identity)
@@ -434,7 +439,12 @@ class Step:
                 "started": self._started.isoformat(timespec="milliseconds"),
                 "seconds": round(time.monotonic() - self._clock, 3),
             }
-        return self._told(self.store.require(self.dataset, self.asset), reused=False)
+        return self._finished(self.store.require(self.dataset, self.asset), reused=False)
+
+    def _finished(self, artifact: Artifact, *, reused: bool) -> dg.MaterializeResult:
+        if self.declared.then is not None:
+            self.declared.then(self, artifact)
+        return self._told(artifact, reused=reused)
 
     def _lineage(self) -> dict[str, str]:
         """Data version of every artefact this one was made from, directly or not."""

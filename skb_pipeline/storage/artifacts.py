@@ -7,6 +7,7 @@ Layout under the store root::
     <dataset>/<stage>/<name>/<version>/...            the artefact's own files
     <dataset>/<stage>/<name>/work-<recipe>/           half-done work of a run that failed, for the next one
     <dataset>/<stage>/<name>/failure.json             why the last try failed, until one succeeds
+    <dataset>/<file>                                  what belongs to no version and outlives them all
 
 A version is looked up only through ``current.json``. A folder whose name starts with the scratch prefix is the
 leftover of a killed run; the next write of the same artefact sweeps it.

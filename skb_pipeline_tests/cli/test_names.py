@@ -73,6 +73,7 @@ def run_cli(*args: str) -> Result:
         ("lineage --dataset mini --system fusd", "unknown system 'fusd'; there are: bm25, fused; near to it: fused"),
         ("lineage --dataset mini --metric hit1", "unknown metric 'hit1'; there are: hit@1, hit@5, recall@20, mrr"),
         ("lineage --dataset mini --split tset", "unknown split 'tset'; there are: test, val; near to it: test"),
+        ("history --dataset mini", "no history of metrics yet: run `skb-pipeline run --dataset mini`"),
         ("run --dataset mini --to skb/stores", "near to it: skb/store"),
         ("search --dataset Mini x", "dataset name 'Mini' is not allowed"),
         ("dataset show mini2", "near to it: mini"),
