@@ -19,7 +19,7 @@ def cli() -> None:
 for _command in (
     datasets.dataset,
     running.run, status.status, running.gc, running.ui,
-    tables.metrics, tables.trace, provenance.lineage, provenance.history,
+    tables.metrics, tables.trace, provenance.lineage, provenance.history, provenance.compare,
     searching.search, searching.plan,
     systems.systems,
     prompts.prompt, prompts.guidance,

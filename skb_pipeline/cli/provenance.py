@@ -1,14 +1,15 @@
-"""Commands that tell where numbers come from and how they moved: ``lineage`` and ``history``."""
+"""Commands that tell where numbers come from and how they moved: ``lineage``, ``history`` and ``compare``."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from skb_pipeline.cli.options import dataset_option, format_option, json_option
-from skb_pipeline.cli.printing import print_rows, readable_errors
+from skb_pipeline.cli.printing import aligned, note, print_rows, readable_errors
 from skb_pipeline.cli.tables import check_name
 
 if TYPE_CHECKING:
@@ -82,6 +83,67 @@ def history(name: str, system: str | None, metric: str | None, split: str | None
         rows = rows.assign(change=change)
         columns = [*rows.columns]
     print_rows(rows.astype(object).where(rows.notna(), None).to_dict("records"), columns, output)
+
+
+@click.command()
+@dataset_option
+@click.argument("old", required=False)
+@click.argument("new", required=False)
+@click.option("--system", help="Numbers and questions of this system only.")
+@click.option("--questions", default=10, show_default=True, type=click.IntRange(min=0), help="Most questions shown.")
+@json_option
+@readable_errors
+def compare(name: str, old: str | None, new: str | None, system: str | None, questions: int, output: str) -> None:
+    """Compare two versions of the metric table: what they were made from, their numbers, and which questions moved.
+
+    OLD and NEW are beginnings of a version, a run id or a time that `history` prints; default: the last two.
+    """
+    from skb_pipeline.orchestration import comparison as of
+    from skb_pipeline.orchestration.differences import shown
+    from skb_pipeline.workspace import Workspace
+
+    before, after = of.two_entries(read_entries(name, provenance=True), old, new)
+    changes = of.metric_changes(before, after)
+    moved, untold = of.moved_questions(Workspace().store, name, before, after)
+    if system is not None:
+        check_name("system", system, changes["system"].unique().tolist())
+        changes, moved = (frame[frame["system"] == system] for frame in (changes, moved))
+        untold = {one: why for one, why in untold.items() if one == system}
+    why, others = of.reasons(before, after), of.other_versions(before, after)
+    if output == "json":
+        told = {
+            "old": before.as_json(),
+            "new": after.as_json(),
+            "differences": [{**one.difference.as_json(), "assets": list(one.assets)} for one in why],
+            "artefacts": others,
+            "numbers": list(of.rows_of(changes)),
+            "questions": list(of.rows_of(moved)),
+            "questions not told": untold,
+        }
+        click.echo(json.dumps(told, indent=1, ensure_ascii=False))
+        return
+    for word, entry in (("old", before), ("new", after)):
+        click.echo(f"{word}  {entry.table_version[:12]}  {entry.time}  run {entry.run_id or '-'}")
+    _tell("what differs", [str(one) for one in why])
+    _tell("artefacts of another version", [f"{asset}  {told}".rstrip() for asset, told in others.items()])
+    numbers = changes[changes["change"] != 0].assign(change=lambda rows: rows["change"].map("{:+.4f}".format))
+    _tell("numbers that differ (slice all)", _lines(numbers, ["system", "split", "metric", "old", "new", "change"]))
+    unlisted = moved.head(questions).assign(
+        **{side: moved[side].map(lambda rank: "-" if rank != rank else f"{rank:.0f}") for side in ("old", "new")},
+        query=moved["query"].map(shown),
+    )
+    first = f"rank of the first answer: {len(moved)} questions moved" + (", most first" if len(moved) else "")
+    _tell(first, _lines(unlisted, ["system", "split", "query_id", "old", "new", "query"]))
+    for one, reason in untold.items():
+        note(f"Questions of {one}: {reason}")
+
+
+def _tell(title: str, lines: Sequence[str]) -> None:
+    click.echo("\n".join(["", title, *(f"  {line}" for line in lines or ["nothing"])]))
+
+
+def _lines(frame: pd.DataFrame, columns: list[str]) -> list[str]:
+    return aligned(frame.to_dict("records"), columns).splitlines() if len(frame) else []
 
 
 def read_entries(name: str, *, provenance: bool = False) -> pd.DataFrame:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
 
 from skb_pipeline.storage.artifacts import Recipe
 
@@ -43,6 +43,43 @@ class Difference:
         return asdict(self)
 
 
+class Parts(Protocol):
+    """What recipes are compared by."""
+
+    @property
+    def asset(self) -> str: ...
+
+    @property
+    def inputs(self) -> Mapping[str, str]: ...
+
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+
+    @property
+    def code(self) -> Mapping[str, str]: ...
+
+    @property
+    def libraries(self) -> Mapping[str, str]: ...
+
+    @property
+    def seed(self) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class _Parts:
+    asset: str
+    inputs: Mapping[str, str]
+    config: Mapping[str, Any]
+    code: Mapping[str, str]
+    libraries: Mapping[str, str]
+    seed: int | None
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> _Parts:
+        code = code_versions(recipe.code_version)
+        return cls(recipe.asset, recipe.inputs, recipe.config, code, recipe.libraries, recipe.seed)
+
+
 def shown(value: Any) -> str:
     """A value in at most 60 characters; of a digest the first twelve."""
     if isinstance(value, str):
@@ -59,7 +96,7 @@ def recipe_of(manifest: Mapping[str, Any]) -> Recipe:
 
 
 def recipe_differences(old: Recipe, new: Recipe, without_inputs: Collection[str] = ()) -> list[Difference]:
-    """What differs between two recipes of one asset.
+    """What differs between two recipes of one asset, see :func:`differences`.
 
     Args:
         old, new: the recipes; the numbering of nodes, which follows from the inputs, is not compared.
@@ -69,14 +106,20 @@ def recipe_differences(old: Recipe, new: Recipe, without_inputs: Collection[str]
         {name: version for name, version in recipe.inputs.items() if name.partition("@")[0] not in without_inputs}
         for recipe in (old, new)
     ]
-    parts = [
+    parts = [replace(_Parts.of(recipe), inputs=own) for recipe, own in zip((old, new), inputs, strict=True)]
+    return differences(*parts)
+
+
+def differences(old: Parts, new: Parts) -> list[Difference]:
+    """What differs between two recipes of one asset, files and settings first; inputs by their versions."""
+    found = [
         *_settings(old.config, new.config),
-        *_changed("input", inputs[0], inputs[1]),
-        *_changed("code", code_versions(old.code_version), code_versions(new.code_version)),
+        *_changed("input", old.inputs, new.inputs),
+        *_changed("code", old.code, new.code),
         *_changed("library", old.libraries, new.libraries),
     ]
     seeds = [Difference("seed", new.asset, old.seed, new.seed)] if old.seed != new.seed else []
-    return [*parts, *seeds]
+    return [*found, *seeds]
 
 
 def code_versions(told: str) -> dict[str, str]:

@@ -81,7 +81,7 @@ def test_rows_outlive_their_versions_and_a_rerun_adds_none(finished_home: Path) 
     keys = [tuple(row[k] for k in ("time", "table_version", "system", "split", "slice", "metric")) for row in shown()]
     assert len(set(keys)) == len(keys) == 4 * 5 * 3 * 4, "versions, systems, splits, metrics"
     page = again.metadata["history"]
-    assert page.count("data:image/png;base64,") == 2
+    assert page.count("![mrr on test over time](data:image/png;base64,") == 1
     failed = CliRunner().invoke(cli, ["history", "--dataset", "mini", "--system", "fusd"])
     assert (failed.exit_code, failed.stdout) == (1, "")
     assert "unknown system 'fusd'; there are: " in failed.stderr

@@ -138,10 +138,8 @@ def metrics_asset(registry: Registry) -> dg.AssetsDefinition:
         shown["lineage"] = lineage_markdown([*trace_back(step.store, step.dataset, this.inputs), this], step.dataset)
         entry = history_rows(rows, time=now, run_id=this.run_id, table_version=found, provenance=None)
         past = joined(read_history(step.workspace.history(step.dataset)), entry)
-        shown["history"] = "\n\n".join(
-            _picture(history_plot(past, split=split), f"mrr on {split} over time")
-            for split in ("test", "val") if (rows["split"] == split).any()
-        )  # fmt: skip
+        drawn = next((split for split in ("test", "val") if (rows["split"] == split).any()), "train")
+        shown["history"] = _picture(history_plot(past, split=drawn), f"mrr on {drawn} over time")
         if missing:
             shown["missing"] = markdown_rows(missing_table(step.dataset, missing))
         draft.finish(
