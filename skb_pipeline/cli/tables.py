@@ -8,7 +8,7 @@ import click
 
 from skb_pipeline.cli.options import dataset_option, format_option
 from skb_pipeline.cli.printing import note, print_rows, readable_errors
-from skb_pipeline.errors import UnknownNameError, unknown_name
+from skb_pipeline.errors import UnknownNameError, UserError, unknown_name
 
 
 @click.command()
@@ -34,7 +34,12 @@ def _note_age(name: str) -> None:
     from skb_pipeline.orchestration.status import status_of
     from skb_pipeline.workspace import Workspace
 
-    (table,) = (one for one in status_of(name, Workspace(), counting=False) if one.asset == "evaluation/metrics")
+    try:
+        found = status_of(name, Workspace(), counting=False)
+    except UserError as error:
+        note(f"Whether these numbers are out of date cannot be told: {error}")
+        return
+    (table,) = (one for one in found if one.asset == "evaluation/metrics")
     if not table.settled:
         note(f"Out of date ({'; '.join(table.reasons)}): `skb-pipeline status --dataset {name}` says why")
 

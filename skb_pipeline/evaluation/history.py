@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from skb_pipeline.errors import UserError
 from skb_pipeline.storage import atomic
+from skb_pipeline.storage.artifacts import sweep
 from skb_pipeline.storage.frames import Column, Frame
 
 _OF_ENTRY = ["time", "run_id", "table_version"]
@@ -124,6 +125,7 @@ def append_history(path: Path, entry: pd.DataFrame) -> bool:
         table = joined(history, entry)
         if len(table) == len(history):
             return False
+        sweep(path.parent)
         buffer = io.BytesIO()
         pq.write_table(METRIC_HISTORY.table(table), buffer, compression="zstd")
         atomic.write_bytes(path, buffer.getvalue())

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import dagster as dg
 
+from skb_pipeline.datasets.records import Fetching
 from skb_pipeline.datasets.sources import open_source
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.errors import UserError
 from skb_pipeline.orchestration.assets.catalog import file_digest, names_of
 from skb_pipeline.orchestration.build import build_defs
-from skb_pipeline.orchestration.costs import TEXTS, work_of
-from skb_pipeline.orchestration.differences import Difference, recipe_differences, recipe_of
+from skb_pipeline.orchestration.costs import PROMPTS, TEXTS, work_of
+from skb_pipeline.orchestration.differences import ABSENT, Difference, recipe_differences, recipe_of
 from skb_pipeline.orchestration.steps import Declaration, Opened, Step, declaration_of
 from skb_pipeline.storage.artifacts import Artifact
 from skb_pipeline.workspace import Workspace
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 FRESH, STALE, MISSING, FAILED, SKIPPED = "fresh", "stale", "missing", "failed", "skipped"
 _SLACK_S = 1.0
 """File systems give a file the time of the last tick of a coarse clock."""
-_ENCODED = "texts encoded"
+_DONE = {TEXTS: "texts encoded", PROMPTS: "replies asked"}
+"""What the metadata of an asset call work of a kind that was done."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,9 @@ class AssetStatus:
 
     @property
     def reasons(self) -> list[str]:
-        """All reasons, in words."""
-        found = [*self.told, *map(str, self.differences)]
+        """All reasons, in words; values that changed before those that one side does not have."""
+        told = sorted(self.differences, key=lambda one: ABSENT in (one.old, one.new))
+        found = [*self.told, *map(str, told)]
         if self.follows:
             reused = "" if self.by_itself else " (reused where that comes out equal)"
             found.append(f"follows {', '.join(self.follows)}{reused}")
@@ -110,6 +113,10 @@ def status_of(dataset: str, workspace: Workspace, *, verify: bool = False, count
             step = Step(one, cast(Any, context), onlooker, one.config())
             found[one.key] = _look(one, step, found, verify=verify, home=workspace if counting else None)
     return list(found.values())
+
+
+class _ToBeFetchedError(UserError):
+    """Source files are not here, and a run would get them."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +172,8 @@ def _look(
             unsettled = changed or any(not above[asset].settled for asset in reads)
             if home is not None and unsettled and not absent:
                 work = work_of(step, home)
+    except _ToBeFetchedError as error:
+        told.append(str(error))
     except (UserError, OSError) as error:
         if all(above[asset].state not in (MISSING, FAILED) for asset in reads):
             told.append(f"a run would fail: {error}")
@@ -190,7 +199,13 @@ def _opening(declared: Declaration, step: Step, verify: bool) -> AbstractContext
 @contextmanager
 def _files(step: Step, *, verify: bool) -> Iterator[Opened]:
     """Digests of the source files; nothing is fetched, and what cannot have changed is not read again."""
-    names = names_of(open_source(step.spec).files())
+    source = open_source(step.spec)
+    try:
+        names = names_of(source.files())
+    except FileNotFoundError as error:
+        if isinstance(source, Fetching):
+            raise _ToBeFetchedError(f"a run would fetch files first: {error}") from error
+        raise
     made = step.store.current(step.dataset, step.asset)
     digests = {
         name: (None if verify or made is None else _known_digest(made, path, name)) or file_digest(path)
@@ -233,8 +248,11 @@ def _roots(reads: Sequence[str], above: Mapping[str, AssetStatus]) -> list[str]:
 
 
 def _seconds(made: Artifact, work: Mapping[str, int]) -> float | None:
-    """What making it took the last time, or that time per text that was embedded then."""
-    took, encoded = made.manifest.get("seconds"), made.metadata.get(_ENCODED, 0)
-    if took is None or TEXTS not in work or not encoded:
-        return took
-    return round(float(took) * work[TEXTS] / encoded, 3)
+    """What making it took the last time, or that time per text or prompt where there are some; None where the last time
+    tells no rate."""
+    took = made.manifest.get("seconds")
+    for what, number in work.items():
+        if number:
+            done = made.metadata.get(_DONE[what], 0)
+            return round(float(took) * number / done, 3) if took is not None and done else None
+    return None if took is None else float(took)

@@ -15,6 +15,11 @@ from skb_pipeline.orchestration import steps
 from skb_pipeline.orchestration.differences import ABSENT, Difference
 from skb_pipeline.orchestration.running import materialise
 from skb_pipeline.orchestration.status import AssetStatus, status_of
+from skb_pipeline.planning.engines.completions import ChatRequest
+from skb_pipeline.planning.engines.kept_replies import completion_key, open_replies
+from skb_pipeline.planning.engines.openai_http import OpenAIChat
+from skb_pipeline.planning.prompts.prompt_set import PromptSet
+from skb_pipeline.questions.frame import QUERIES
 from skb_pipeline.text import tokens
 from skb_pipeline.workspace import Workspace
 from skb_pipeline_tests.toy import toy_spec
@@ -67,9 +72,9 @@ def test_a_setting_is_told_with_both_values_where_it_counts(finished_home: Path)
     assert shown.exit_code == 1
     assert "index/bm25                      stale    setting lexical.k1: 1.2 → 0.9" in shown.stdout.splitlines()
     assert files_of(finished_home) == before
-    made = {o.asset for o in materialise("mini") if not o.reused}
+    made = {o.asset for o in materialise("mini", to="evaluation/query_metrics_bm25") if not o.reused}
     assert with_reasons(found) <= made <= with_reasons(found) | follow
-    assert all(one.settled for one in looked().values())
+    assert with_reasons(looked()) & {"index/bm25", "ranking/bm25", "evaluation/query_metrics_bm25"} == set()
 
 
 def test_what_another_encoder_would_embed_is_counted(finished_home: Path) -> None:
@@ -83,6 +88,25 @@ def test_what_another_encoder_would_embed_is_counted(finished_home: Path) -> Non
     path.write_text(path.read_text().replace("max_length: 128", "max_length: 256"))
     again = looked()["index/dense"]
     assert (again.state, again.work) == ("missing", {"texts to embed": 0})
+
+
+def test_prompts_that_have_no_reply_are_counted_and_nothing_is_asked(finished_home: Path) -> None:
+    add_to_spec(finished_home, "plans: {engine: openai, model: {name: m, base_url: 'http://127.0.0.1:9/v1'}}")
+    workspace = Workspace()
+    asked = QUERIES.read(workspace.store.require("mini", "questions/queries"), ["query"])["query"]
+    plans = looked()["planning/query_plans"]
+    assert plans.by_itself
+    assert plans.work == {"prompts to ask": asked.nunique()}
+    assert plans.seconds is None, "the rules that made the last ones tell nothing of a model's time"
+    assert not workspace.cache("mini", "replies").exists()
+    spec = workspace.spec("mini")
+    prompts = PromptSet(spec, workspace.guidance("mini"))
+    assert spec.plans.model is not None
+    request = ChatRequest(prompts.messages(asked[0]))
+    key = completion_key(OpenAIChat(spec.plans.model).settings(), request, prompts.json_schema())
+    with open_replies(workspace.cache("mini", "replies")) as kept:
+        kept.put([key], [{"text": "{}"}])
+    assert looked()["planning/query_plans"].work == {"prompts to ask": asked.nunique() - 1}
 
 
 def test_a_version_of_code_is_told_with_its_module(finished_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
