@@ -33,6 +33,7 @@ CSR_FOLDER = "csr"
 GUIDANCE_FILE = "guidance.json"
 PLAN_QUALITY_FILE = "plan_quality.duckdb"
 METRICS_FILE = "metrics.duckdb"
+HISTORY_FILE = "metric_history.parquet"
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,10 @@ class Workspace:
         """The folder that holds all row caches of a dataset."""
         return inside(self.root / "cache", check_dataset_name(dataset))
 
+    def history(self, dataset: str) -> Path:
+        """The file with the metric rows of all versions of a dataset's table; it stays when these are collected."""
+        return inside(self.root / "store", check_dataset_name(dataset), HISTORY_FILE)
+
     def datasets(self) -> list[str]:
         """Datasets that have artefacts or caches here, whether or not they have a spec."""
         folders = [*(self.root / "store").glob("*/"), *(self.root / "cache").glob("*/")]
@@ -72,9 +77,17 @@ class Workspace:
         from skb_pipeline.retrieval.encoder import Encoder
         from skb_pipeline.storage.rows.arrays import ArrayRows
 
-        encoder = Encoder(spec.encoder, known_hashes=self.root / "cache" / "model_hashes.json")
-        folder = self.cache(spec.name, f"vectors-{stable_hash(encoder.model_fingerprint)[:16]}")
-        return encoder, ArrayRows(folder, encoder.model_fingerprint)
+        encoder = Encoder(spec.encoder, known_hashes=self.model_hashes)
+        return encoder, ArrayRows(self.vectors(spec.name, encoder), encoder.model_fingerprint)
+
+    @property
+    def model_hashes(self) -> Path:
+        """The file that remembers hashes of weights."""
+        return self.root / "cache" / "model_hashes.json"
+
+    def vectors(self, dataset: str, encoder: Encoder) -> Path:
+        """Folder of the vectors that a dataset keeps of one model."""
+        return self.cache(dataset, f"vectors-{stable_hash(encoder.model_fingerprint)[:16]}")
 
     def open_graph_branch(self, spec: DatasetSpec) -> GraphBranch:
         """The graph branch on the dataset's current artefacts.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from skb_pipeline.cli import datasets, neo4j, prompts, running, searching, systems, tables
+from skb_pipeline.cli import datasets, neo4j, prompts, provenance, running, searching, status, systems, tables
 from skb_pipeline.cli.printing import Commands, plain_messages
 
 
@@ -19,8 +19,8 @@ def cli() -> None:
 
 for _command in (
     datasets.dataset,
-    running.run, running.lineage, running.gc, running.ui,
-    tables.metrics, tables.trace,
+    running.run, status.status, running.gc, running.ui,
+    tables.metrics, tables.trace, provenance.lineage, provenance.history, provenance.compare,
     searching.search, searching.plan,
     systems.systems,
     prompts.prompt, prompts.guidance,

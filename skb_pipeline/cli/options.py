@@ -35,6 +35,12 @@ def known_dataset(context: click.Context, parameter: click.Parameter, name: str 
     return name
 
 
+def json_option(command: Command) -> Command:
+    """``--format``, which arrives as ``output``, of what is no plain table."""
+    formats = click.Choice(["table", "json"])
+    return click.option("--format", "output", type=formats, default="table", show_default=True)(command)
+
+
 def format_option(command: Command) -> Command:
     """``--format``, which arrives as ``output``; see ``printing.print_rows``."""
     formats = click.Choice(["table", "json", "csv"])

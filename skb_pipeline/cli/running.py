@@ -1,4 +1,4 @@
-"""Commands that make artefacts and look after them: ``run``, ``lineage``, ``gc`` and ``ui``."""
+"""Commands that make artefacts and look after them: ``run``, ``gc`` and ``ui``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from skb_pipeline.cli.options import ENGINES, dataset_option, format_option, known_dataset
-from skb_pipeline.cli.printing import aligned, note, out, print_rows, readable_errors, shown_size
+from skb_pipeline.cli.printing import aligned, note, print_rows, readable_errors, shown_size
 from skb_pipeline.cli.tables import print_metrics
 
 if TYPE_CHECKING:
@@ -60,24 +60,6 @@ def run(name: str, to: str | None, force: bool, engine: str | None, questions: i
     if _has_table(outcomes):
         print_metrics(name, split="test", slice_name="all", output=output)
         note("\nAll numbers and how they were made: `make ui`, or `skb-pipeline ui`, then open http://127.0.0.1:3000")
-
-
-@click.command()
-@dataset_option
-@click.argument("asset", default="evaluation/metrics")
-@readable_errors
-def lineage(name: str, asset: str) -> None:
-    """Print what an artefact was made from, back to the source files."""
-    from skb_pipeline.orchestration.lineage import explain
-    from skb_pipeline.workspace import Workspace
-
-    store = Workspace().store
-    if store.current(name, asset) is None:
-        from skb_pipeline.orchestration.running import check_asset
-
-        check_asset(asset)
-    for line in explain(store, name, asset):
-        out(line)
 
 
 @click.command()

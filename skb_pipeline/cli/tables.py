@@ -6,7 +6,7 @@ import click
 
 from skb_pipeline.cli.options import dataset_option, format_option
 from skb_pipeline.cli.printing import note, out, print_json, print_rows, readable_errors
-from skb_pipeline.errors import UnknownNameError, unknown_name
+from skb_pipeline.errors import UnknownNameError, UserError, unknown_name
 
 
 @click.command()
@@ -19,6 +19,27 @@ from skb_pipeline.errors import UnknownNameError, unknown_name
 def metrics(name: str, split: str, slice_name: str, system: str | None, output: str) -> None:
     """Print the metric table of a dataset."""
     print_metrics(name, split=split, slice_name=slice_name, output=output, system=system)
+    _note_age(name)
+
+
+def _note_age(name: str) -> None:
+    """Tell when a run would make the table anew: old numbers are readable, and never shown without a word."""
+    from skb_pipeline.datasets.catalogue import spec_files
+
+    if name not in spec_files():
+        note(f"{name} has no spec any more: these are the last numbers it had")
+        return
+    from skb_pipeline.orchestration.status import status_of
+    from skb_pipeline.workspace import Workspace
+
+    try:
+        found = status_of(name, Workspace(), counting=False)
+    except UserError as error:
+        note(f"Whether these numbers are out of date cannot be told: {error}")
+        return
+    (table,) = (one for one in found if one.asset == "evaluation/metrics")
+    if not table.settled:
+        note(f"Out of date ({'; '.join(table.reasons)}): `skb-pipeline status --dataset {name}` says why")
 
 
 @click.command()
@@ -31,7 +52,7 @@ def trace(name: str, query_id: str) -> None:
     from skb_pipeline.workspace import Workspace
 
     traces = Workspace().store.require(name, "evaluation/traces")
-    _check("query", query_id, TRACES.read(traces, ["query_id"])["query_id"].tolist())
+    check_name("query", query_id, TRACES.read(traces, ["query_id"])["query_id"].tolist())
     print_json(read_trace(traces, query_id))
 
 
@@ -56,10 +77,10 @@ def print_metrics(name: str, *, split: str, slice_name: str, output: str, system
         known = rows[what].unique().tolist()
         if output == "table" and wanted == every and every not in known:
             raise click.ClickException(f"--{what} {every} needs --format json or csv: a table is about one {what}")
-        _check(what, wanted, known if output == "table" else [*known, every])
+        check_name(what, wanted, known if output == "table" else [*known, every])
     systems = rows["system"].unique().tolist()
     if system is not None:
-        _check("system", system, systems)
+        check_name("system", system, systems)
     for absent, reason in missing:
         note(f"Not in the table: {absent}: {reason}")
     if output == "table":
@@ -82,6 +103,11 @@ def print_metrics(name: str, *, split: str, slice_name: str, output: str, system
     print_rows(rows[columns].to_dict("records"), columns, output)
 
 
-def _check(what: str, name: str, known: list[str]) -> None:
+def check_name(what: str, name: str, known: list[str]) -> None:
+    """See that a name is known.
+
+    Raises:
+        UnknownNameError: it is not; the message lists those that are.
+    """
     if name not in known:
         raise UnknownNameError(unknown_name(f"unknown {what} {name!r}", name, known))

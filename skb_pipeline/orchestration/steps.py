@@ -5,8 +5,10 @@ that nothing is said twice. See ``docs/architecture.md`` for how to declare one.
 """
 
 import contextlib
+import datetime as dt
 import inspect
 import math
+import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +39,7 @@ from skb_pipeline.workspace import Workspace
 OWNER = "team:retrieval"
 _VERSION_LENGTH = 32
 _PACKAGE = "skb_pipeline."
+_DECLARED = "skb_declared"
 
 
 class StepConfig(dg.Config):
@@ -110,6 +113,7 @@ class Opened:
 
 Opens = Callable[["Step"], contextlib.AbstractContextManager[Opened]]
 Build = Callable[["Step", Draft], None]
+Then = Callable[["Step", Artifact], None]
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,8 @@ class Declaration:
     revision: str
     opens: Opens | None
     optional: bool
+    config: type[StepConfig] = StepConfig
+    then: Then | None = None
 
     @property
     def code_version(self) -> str:
@@ -148,6 +154,7 @@ def pipeline_asset(
     libraries: Sequence[str] = (),
     revision: str = "1",
     opens: Opens | None = None,
+    then: Then | None = None,
     config: type[StepConfig] = StepConfig,
     kinds: set[str],
     description: str | None = None,
@@ -170,6 +177,8 @@ def pipeline_asset(
         libraries: distributions whose version decides the result.
         revision: changed with the behaviour of the function itself.
         opens: see :class:`Opened`.
+        then: called with the current version, made or reused, for what is kept outside of it; a second call with the
+            same version must change nothing.
         config: class of its run config.
         kinds: icons in the UI.
         description: default is the function's docstring.
@@ -179,7 +188,7 @@ def pipeline_asset(
     read = tuple(i if isinstance(i, Input) else Input(i) for i in inputs)
     declared = Declaration(
         key, read, tuple(sections), tuple(partly), tuple(code), tuple(writes), tuple(libraries), revision, opens,
-        optional,
+        optional, config, then,
     )  # fmt: skip
 
     def declare(build: Build) -> dg.AssetsDefinition:
@@ -189,6 +198,7 @@ def pipeline_asset(
             yield from _execute(declared, build, context, workspace, config)
 
         compute.__annotations__["config"] = config  # Dagster reads the class of the run config there
+        setattr(compute, _DECLARED, declared)
         return dg.asset(
             key=dg.AssetKey(key.split("/")),
             group_name=stage,
@@ -203,6 +213,14 @@ def pipeline_asset(
         )(compute)
 
     return declare
+
+
+def declaration_of(asset: dg.AssetsDefinition) -> Declaration:
+    """What was declared of an asset that :func:`pipeline_asset` made."""
+    decorated: Any = asset.op.compute_fn
+    declared = getattr(decorated.decorated_fn, _DECLARED)
+    assert isinstance(declared, Declaration)
+    return declared
 
 
 def _place(function: Build) -> str:
@@ -269,6 +287,7 @@ class Step:
         self._lacking: dict[str, str] = {}
         self._read: list[Input] = []
         self._holds: Callable[[Artifact], bool] | None = None
+        self._started, self._clock = dt.datetime.now(dt.UTC), time.monotonic()
 
     def settle(self, opened: Opened) -> None:
         """Look up the inputs and make the recipe.
@@ -276,18 +295,48 @@ class Step:
         Raises:
             ArtifactMissingError, ManifestMismatchError: an input was never made, or no longer fits what it is made of.
         """
-        declared = self.declared
-        if opened.reads is not None and (unknown := set(opened.reads) - {i.asset for i in declared.inputs}):
-            raise ValueError(f"{self.asset} reads {sorted(unknown)}, which it does not declare")
-        self._read = [i for i in declared.inputs if opened.reads is None or i.asset in opened.reads]
+        self._choose(opened)
         for entry in self._read:
             if entry.optional:
                 self._look_for(entry.asset)
         required = [entry.asset for entry in self._read if not entry.optional]
         self._inputs |= self.store.fitting(self.dataset, required)
+        self.recipe = self._recipe(opened)
+
+    def foresee(self, opened: Opened) -> dict[str, str]:
+        """Make the recipe from the inputs as they stand, whether or not they fit what they were made of.
+
+        Returns:
+            The inputs that a run would read, by asset key: ``""``, or why there is none.
+        """
+        self._choose(opened)
+        told: dict[str, str] = {}
+        for entry in self._read:
+            failed = self._failure_below(entry.asset) if entry.optional else None
+            found = self.store.current(self.dataset, entry.asset) if failed is None else None
+            if failed is not None:
+                self._lacking[entry.asset] = failed
+            told[entry.asset] = failed or ("" if found is not None else "it was never made")
+            if found is not None:
+                self._inputs[entry.asset] = found
+        self.recipe = self._recipe(opened)
+        return told
+
+    def still_holds(self, made: Artifact) -> bool:
+        """Whether what a version stands for is still there, where that is not in its own files."""
+        return self._holds is None or self._holds(made)
+
+    def _choose(self, opened: Opened) -> None:
+        declared = self.declared
+        if opened.reads is not None and (unknown := set(opened.reads) - {i.asset for i in declared.inputs}):
+            raise ValueError(f"{self.asset} reads {sorted(unknown)}, which it does not declare")
+        self._read = [i for i in declared.inputs if opened.reads is None or i.asset in opened.reads]
         self.opened, self._holds = opened.value, opened.holds
+
+    def _recipe(self, opened: Opened) -> Recipe:
+        declared = self.declared
         keyed = [entry for entry in self._read if not entry.pinned and entry.asset in self._inputs]
-        self.recipe = Recipe(
+        return Recipe(
             dataset=self.dataset,
             asset=self.asset,
             code_version=declared.code_version,
@@ -376,18 +425,27 @@ class Step:
         """Reuse the current version if it was made from the same recipe, else build and switch to a new one."""
         force = self.config.force
         found = None if force else self.store.find(self.recipe)
-        if found is not None and self._holds is not None and not self._holds(found):
+        if found is not None and not self.still_holds(found):
             self.log(f"{self.asset} of {self.dataset}: what was made is no longer there")
             found = None
         if found is not None:
             self.log(f"{self.asset} of {self.dataset}: nothing it depends on changed, reused")
             self.store.clear_failure(self.dataset, self.asset)
-            return self._told(found, reused=True)
+            return self._finished(found, reused=True)
         with self.store.write(self.recipe, run_id=self.context.run_id) as draft:
             build(self, draft)
             draft.extra.setdefault("skb_identity", self.identity)
-            draft.extra["lineage"] = self._lineage()
-        return self._told(self.store.require(self.dataset, self.asset), reused=False)
+            draft.extra |= {
+                "lineage": self._lineage(),
+                "started": self._started.isoformat(timespec="milliseconds"),
+                "seconds": round(time.monotonic() - self._clock, 3),
+            }
+        return self._finished(self.store.require(self.dataset, self.asset), reused=False)
+
+    def _finished(self, artifact: Artifact, *, reused: bool) -> dg.MaterializeResult:
+        if self.declared.then is not None:
+            self.declared.then(self, artifact)
+        return self._told(artifact, reused=reused)
 
     def _lineage(self) -> dict[str, str]:
         """Data version of every artefact this one was made from, directly or not."""

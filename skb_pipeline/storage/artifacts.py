@@ -7,6 +7,7 @@ Layout under the store root::
     <dataset>/<stage>/<name>/<version>/...            the artefact's own files
     <dataset>/<stage>/<name>/work-<recipe>/           half-done work of a run that failed, for the next one
     <dataset>/<stage>/<name>/failure.json             why the last try failed, until one succeeds
+    <dataset>/<file>                                  what belongs to no version and outlives them all
 
 A version is looked up only through ``current.json``. A folder whose name starts with the scratch prefix is the
 leftover of a killed run; the next write of the same artefact sweeps it.
@@ -177,6 +178,18 @@ class ArtifactStore:
         path = pointer.parent / json.loads(pointer.read_text())["version"]
         manifest = path / MANIFEST
         return Artifact(path, json.loads(manifest.read_text())) if manifest.is_file() else None
+
+    def versions(self, dataset: str, asset: str) -> list[Artifact]:
+        """All versions there are: the current one, then the others, newest first."""
+        current = self.current(dataset, asset)
+        found = [
+            Artifact(manifest.parent, json.loads(manifest.read_text()))
+            for manifest in self.folder(dataset, asset).glob(f"*/{MANIFEST}")
+            if not manifest.parent.name.startswith((atomic.SCRATCH_PREFIX, WORK_PREFIX))
+            and (current is None or manifest.parent != current.path)
+        ]
+        others = sorted(found, key=lambda one: (one.path / MANIFEST).stat().st_mtime_ns, reverse=True)
+        return [*([] if current is None else [current]), *others]
 
     def require(self, dataset: str, asset: str) -> Artifact:
         """Like :meth:`current`, but a missing artefact is an error that says how to make it.

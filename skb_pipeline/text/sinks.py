@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from skb_pipeline.text.invisible import INVISIBLE
 
@@ -162,13 +163,27 @@ def markdown_code_block(text: str) -> str:
     return f"{fence}\n{shown}\n{fence}"
 
 
+class Markdown(str):
+    """Text that is Markdown already, of one line, made by a function of this module."""
+
+
+def markdown_link(text: str, target: str) -> Markdown:
+    """A link to a page of the UI.
+
+    Args:
+        text: what is shown.
+        target: a path that begins with one slash, with nothing of a source in it but what is percent-encoded here.
+    """
+    return Markdown(f"[{markdown_text(text)}]({quote(target, safe='/?=&')})")
+
+
 def markdown_list(items: Iterable[str]) -> str:
     """A list with one item per text."""
     return "\n".join(f"- {markdown_text(item)}" for item in items)
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers_from: int | None = None) -> str:
-    """A table; each cell shows ``str`` of its value and nothing more.
+    """A table; each cell shows ``str`` of its value and nothing more, or is :class:`Markdown`.
 
     Args:
         header: names of the columns.
@@ -176,5 +191,9 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]], *, numb
         numbers_from: columns from this one on are aligned to the right.
     """
     rule = ["---" if numbers_from is None or i < numbers_from else "---:" for i in range(len(header))]
-    body = [[markdown_text(str(cell)) for cell in line] for line in [header, *rows]]
+    body = [[_markdown_cell(cell) for cell in line] for line in [header, *rows]]
     return "\n".join("| " + " | ".join(line) + " |" for line in [body[0], rule, *body[1:]])
+
+
+def _markdown_cell(value: Any) -> str:
+    return value if isinstance(value, Markdown) else markdown_text(str(value))

@@ -70,7 +70,10 @@ def run_cli(*args: str) -> Result:
         ("metrics --dataset minni", "unknown dataset 'minni'; there are: amazon, demo, gone, hpo, mag, "),
         ("metrics --dataset minni", "; near to it: mini"),
         ("trace --dataset mini syn-1O4", "unknown query 'syn-1O4'; there are 100, such as syn-000, syn-001"),
-        ("lineage --dataset mini evaluation/metrisc", "there is no asset 'evaluation/metrisc'; there are: "),
+        ("lineage --dataset mini --system fusd", "unknown system 'fusd'; there are: bm25, fused; near to it: fused"),
+        ("lineage --dataset mini --metric hit1", "unknown metric 'hit1'; there are: hit@1, hit@5, recall@20, mrr"),
+        ("lineage --dataset mini --split tset", "unknown split 'tset'; there are: test, val; near to it: test"),
+        ("history --dataset mini", "no history of metrics yet: run `skb-pipeline run --dataset mini`"),
         ("run --dataset mini --to skb/stores", "near to it: skb/store"),
         ("search --dataset Mini x", "dataset name 'Mini' is not allowed"),
         ("dataset show mini2", "near to it: mini"),
@@ -107,7 +110,7 @@ def test_names_that_are_there_pass(evaluated: Path) -> None:
     table = run_cli("metrics", "--dataset", "mini", "--split", "val", "--slice", "wording=held_out")
     assert (table.exit_code, table.stdout.count("fused")) == (0, 1)
     # A dataset without a spec keeps its artefacts, and they stay readable.
-    assert run_cli("lineage", "--dataset", "gone").stdout.startswith("evaluation/metrics")
+    assert "metrics.duckdb is missing" in run_cli("lineage", "--dataset", "gone").stderr
 
 
 @given(st.text(max_size=20), st.lists(st.text(max_size=20), max_size=80))

@@ -1,6 +1,7 @@
 """Stage ``evaluation``: metrics per question and system, and the table people read."""
 
 import base64
+import datetime as dt
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import pandas as pd
 from skb_pipeline.evaluation import metrics as measuring
 from skb_pipeline.evaluation import plan_quality as judging
 from skb_pipeline.evaluation import tables, traces
+from skb_pipeline.evaluation.history import append_history, history_plot, history_rows, joined, read_history
 from skb_pipeline.evaluation.metrics import METRICS, QUERY_METRICS, evaluate_ranking
 from skb_pipeline.evaluation.plan_quality import causes_table, judge_plans, plan_quality_markdown, plan_quality_table
 from skb_pipeline.evaluation.plan_risk import risk_markdown, risk_plot, risk_table
@@ -30,6 +32,7 @@ from skb_pipeline.evaluation.traces import TRACES, Traced, build_traces
 from skb_pipeline.graph.branch import branch_hits, outcomes_frame
 from skb_pipeline.orchestration import types
 from skb_pipeline.orchestration.assets.ranking import if_wanted
+from skb_pipeline.orchestration.lineage import Made, behind, lineage_markdown, trace_back
 from skb_pipeline.orchestration.sources import plans_of
 from skb_pipeline.orchestration.steps import Opened, Opens, Step, optional, pipeline_asset
 from skb_pipeline.planning.agreement import plans_agree
@@ -99,8 +102,10 @@ def metrics_asset(registry: Registry) -> dg.AssetsDefinition:
         inputs=["questions/queries", *(optional(key) for key in per_system.values())],
         sections=["evaluation"],
         opens=_compared(registry),
+        then=_into_history,
         code=[tables],
         kinds={"duckdb"},
+        revision="2",
     )
     def metrics(step: Step, draft: Draft) -> None:
         """The metric table: every system, split and slice with 95 % intervals, and paired differences between systems.
@@ -119,6 +124,7 @@ def metrics_asset(registry: Registry) -> dg.AssetsDefinition:
         pairs = [(name, other) for name in made for other in registry.baselines_of(name) if other in made]
         differences = difference_table(frames, queries, baseline_pairs=pairs, **settings)
         version = frame_hash(rows)
+        found, now = stable_hash([version, missing]), dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         rows = with_provenance(step, rows, made)
         write_duckdb(
             draft.path / METRICS_FILE, rows, with_provenance(step, differences, made),
@@ -126,15 +132,40 @@ def metrics_asset(registry: Registry) -> dg.AssetsDefinition:
         )  # fmt: skip
         shown = {f"table {split}": markdown_table(rows, split=split) for split in ("test", "val")
                  if (rows["split"] == split).any()}  # fmt: skip
+        this = Made.now(step.recipe, found, step.context.run_id, now)
+        shown["lineage"] = lineage_markdown([*trace_back(step.store, step.dataset, this.inputs), this], step.dataset)
+        entry = history_rows(rows, time=now, run_id=this.run_id, table_version=found, provenance=None)
+        past = joined(read_history(step.workspace.history(step.dataset)), entry)
+        drawn = next((split for split in ("test", "val") if (rows["split"] == split).any()), "train")
+        shown["history"] = _picture(history_plot(past, split=drawn), f"mrr on {drawn} over time")
         if missing:
             shown["missing"] = markdown_rows(missing_table(step.dataset, missing))
         draft.finish(
-            stable_hash([version, missing]),
+            found,
             {"dagster/row_count": len(rows), "systems": len(made), "systems missing": len(missing)},
             markdown=shown,
         )
 
     return metrics
+
+
+def _into_history(step: Step, table: Artifact) -> None:
+    """Keep the rows of a table, which its versions are not."""
+    with connect(table.file(METRICS_FILE), read_only=True) as con:
+        rows = con.execute("SELECT * FROM metrics").df()
+    entry = history_rows(
+        rows,
+        time=table.manifest["created"],
+        run_id=table.manifest["run_id"],
+        table_version=table.data_version,
+        provenance=[made.as_json() for made in behind(table, step.store)],
+    )
+    append_history(step.workspace.history(step.dataset), entry)
+
+
+def _picture(image: bytes, what: str) -> str:
+    """A PNG inside Markdown."""
+    return f"![{what}](data:image/png;base64,{base64.b64encode(image).decode()})"
 
 
 def made_and_missing(step: Step, keys: dict[str, str]) -> tuple[dict[str, Artifact], dict[str, str]]:
@@ -215,7 +246,7 @@ def _judge(step: Step, draft: Draft, ranking: str) -> None:
         shown[f"{split} plans"] = plan_quality_markdown(table, split=split, slices=_PLAN_SLICES)
         image = risk_plot(risk, split=split)
         (draft.path / f"risk_{split}.png").write_bytes(image)
-        picture = f"![candidates by risk level](data:image/png;base64,{base64.b64encode(image).decode()})"
+        picture = _picture(image, "candidates by risk level")
         shown[f"{split} risk"] = f"{risk_markdown(risk, split=split)}\n\n{picture}"
     draft.finish(
         stable_hash([frame_hash(table), frame_hash(causes), frame_hash(risk)]),

@@ -16,6 +16,9 @@ from skb_pipeline.planning.engines.completions import ChatModel, ChatRequest, Co
 from skb_pipeline.storage.artifacts import stable_hash
 from skb_pipeline.storage.rows.records import Record, RecordRows
 
+REPLIES = "completion"
+"""What one record of the cache is called."""
+
 
 def open_replies(folder: Path) -> RecordRows:
     """The replies kept in a folder, which is made when absent; see :func:`as_record`. Close it after use.
@@ -23,7 +26,7 @@ def open_replies(folder: Path) -> RecordRows:
     Raises:
         RecordRowsError: there is a file that is no such cache, or it cannot be opened.
     """
-    return RecordRows(folder, "completion")
+    return RecordRows(folder, REPLIES)
 
 
 def completion_key(settings: Mapping[str, Any], request: ChatRequest, schema: Mapping[str, Any]) -> str:

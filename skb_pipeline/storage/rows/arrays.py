@@ -189,6 +189,17 @@ class ArrayRows:
         self._next_number = max(self._next_number, _number(path) + 1)
 
 
+def kept_keys(folder: Path) -> set[str]:
+    """Keys of the rows in a cache's folder, which is neither made nor touched; none where there is no such folder."""
+    found: set[str] = set()
+    for path in sorted(folder.glob(_PARTS)):
+        try:
+            found.update(_keys(np.load(path, mmap_mode="r")))
+        except FileNotFoundError:  # another process has just merged it
+            continue
+    return found
+
+
 def _keys(part: np.ndarray) -> list[str]:
     return [key.decode() for key in part["key"].tolist()]
 

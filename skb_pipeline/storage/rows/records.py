@@ -11,10 +11,11 @@ import json
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 from skb_pipeline.errors import UserError
 from skb_pipeline.storage.rows.base import check_keys, distinct, no_rows
@@ -143,6 +144,24 @@ class RecordRows:
             yield
         except sqlite3.Error as error:
             raise RecordRowsError(f"{self.path}: {error}") from error
+
+
+def without_record(folder: Path, what: str, keys: Sequence[str]) -> list[str]:
+    """Of some keys those without a record in the cache of a folder, which is neither made nor written to.
+
+    Raises:
+        RecordRowsError: there is a file that cannot be read.
+    """
+    path = folder / f"{what}s.sqlite3"
+    if not path.is_file():
+        return distinct(keys)
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", timeout=WAIT_SECONDS, uri=True)) as con:
+            query = f"SELECT key FROM {what}s WHERE key IN (SELECT value FROM json_each(?))"
+            known = {key for (key,) in con.execute(query, (json.dumps(list(keys)),))}
+    except sqlite3.Error as error:
+        raise RecordRowsError(f"{path}: {error}") from error
+    return [key for key in distinct(keys) if key not in known]
 
 
 def _text(key: str, value: Record) -> str:
