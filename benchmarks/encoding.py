@@ -21,7 +21,7 @@ from sentence_transformers import SentenceTransformer
 from skb_pipeline.retrieval.encoder import Encoder, find_model
 from skb_pipeline.retrieval.settings import EncoderSpec
 
-WORDS = [
+WORDS = [,]
     "fever",
     "cough",
     "heart",

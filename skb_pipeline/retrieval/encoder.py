@@ -3,13 +3,14 @@
 An ``Encoder`` knows its fingerprint without loading the model; torch is imported when the first text is encoded.
 
 A text's vector is meant to be a function of the text, the model and the settings alone, to the last bit, whatever is
-encoded beside it. The sums in a model's layers are cut into pieces by the shape of the batch, so every batch has one of few shapes: as
-many tokens as :func:`padded_length` says, which follows from the text's own length, and as many rows as
-:func:`rows_of` says, filled up where there are fewer texts. So a text always meets the same arithmetic. Measured on
-x86-64 (AVX-512, MKL, float32), with 1 to 7 threads and any place in the batch: equal bits. In one of nine processes of a busy machine 26 of 360 vectors
-differed by less than 1e-6 all the same, for a reason that was not found, so equal bits are not guaranteed. Another
-processor or another torch may differ in last bits, too. On a GPU batches have fixed
-shapes too, of ``batch_size`` rows, but equal bits were not tested there.
+encoded beside it. How the sums in a model's layers are cut into pieces depends on the shape of the batch, so every
+batch has one of few shapes: as many tokens as :func:`padded_length` says, which follows from the text's own length, and
+as many rows as :func:`rows_of` says, filled up where there are fewer texts.
+
+Measured on x86-64 (AVX-512, MKL, float32), with 1 to 7 threads and any place in the batch: equal bits. In one of seven
+processes of a busy machine 26 of 360 vectors differed from an earlier round all the same; it was not seen again and its
+reason not found, so equal bits are not guaranteed. Another processor or another torch may differ in last bits, too. On
+a GPU batches have fixed shapes of ``batch_size`` rows; that was not run there.
 """
 
 from __future__ import annotations
