@@ -21,37 +21,7 @@ from sentence_transformers import SentenceTransformer
 from skb_pipeline.retrieval.encoder import Encoder, find_model
 from skb_pipeline.retrieval.settings import EncoderSpec
 
-WORDS = [,]
-    "fever",
-    "cough",
-    "heart",
-    "attack",
-    "syndrome",
-    "gene",
-    "of",
-    "the",
-    "long",
-    "phenotype",
-    "renal",
-    "disease",
-    "infant",
-    "muscle",
-    "weakness",
-    "abnormal",
-    "blood",
-    "pressure",
-    "garden",
-    "tent",
-    "stove",
-    "price",
-    "light",
-    "carbon",
-    "wheel",
-    "paper",
-    "graph",
-    "retrieval",
-    "model",
-]
+WORDS = ["fever", "cough", "heart", "attack", "syndrome", "gene", "of", "the", "long", "phenotype", "renal"]
 
 
 def texts_of(names: int, documents: int, rng: random.Random) -> list[str]:
