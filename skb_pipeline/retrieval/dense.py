@@ -1,9 +1,9 @@
 """The dense branch: exact inner-product search over unit vectors (FAISS ``IndexFlatIP``).
 
-FAISS chooses candidates; their scores are then computed again in float64 and rounded to 1e-6. The last bits of an
-embedding depend on the batch it was computed in, and those of a FAISS score on how many queries are searched at once:
-rounding makes texts tie that the model cannot tell apart (``Vitamin A`` and ``vitamin a``), and the second computation
-makes a query's hits independent of the queries beside it. Ties are broken in canonical order, also at the cut.
+FAISS chooses candidates; their scores are then computed again in float64 and rounded to 1e-6. The last bits of
+a FAISS score depend on how many queries are searched at once: the second computation makes a query's hits independent
+of the queries beside it, and rounding makes texts tie that the model cannot tell apart (``Vitamin A`` and
+``vitamin a``). Ties are broken in canonical order, also at the cut.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ def embed_texts(
 ) -> tuple[np.ndarray, EmbeddingStats]:
     """Unit vectors of ``texts``; what is new is encoded and kept.
 
-    New vectors reach the disk every ``flush_every`` batches. Batches are cut from the sorted new texts, so a run that
-    was killed leaves a tail of whole batches, and running again gives the same bits as a run that was not. The model is
+    New vectors reach the disk every ``flush_every`` times ``batch_size`` texts. A vector does not depend on what is
+    encoded beside it, so neither a kill nor what the cache knew before changes a bit of the result. The model is
     loaded only when something is new, its tokeniser only for texts that may be too long and were never counted.
 
     Args:
@@ -71,7 +71,7 @@ def embed_texts(
         texts: text [n]; repetitions are encoded once.
         role: decides the prefix.
         keys: names of the texts in error messages, such as node ids; default is their position.
-        flush_every: batches per part of the cache.
+        flush_every: batches of the encoder's ``batch_size`` per part of the cache.
         keep: whether new vectors go into the cache; without it only ``missing`` ones are encoded and forgotten.
 
     Returns:

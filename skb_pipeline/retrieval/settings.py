@@ -36,6 +36,7 @@ class EncoderSpec(Section):
     revision: str | None = None
     max_length: int = Field(default=256, ge=8)
     batch_size: int = Field(default=32, ge=1)
+    """Texts put through the model at once on a GPU; on a CPU it only says how many are kept at a time."""
     query_prefix: str | None = None
     """Text put before every question; null: what the model's own files say (its prompts); "": nothing."""
     document_prefix: str | None = None

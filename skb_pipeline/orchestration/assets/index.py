@@ -64,7 +64,11 @@ def names(step: Step, draft: Draft) -> None:
 
 @contextmanager
 def encoder_of(step: Step) -> Iterator[Opened]:
-    """The dataset's encoder and its vectors as ``opened``; its fingerprint counts, its batch size does not."""
+    """The dataset's encoder and its vectors as ``opened``; its fingerprint counts, its batch size does not.
+
+    A vector follows from its text and the fingerprint, whichever texts were new (how surely: ``retrieval.encoder``). So
+    the content key of a recipe, as data version of the index and of the anchors, stands for their bytes.
+    """
     model, cache = step.workspace.open_encoder(step.spec)
     yield Opened(config={"encoder": model.fingerprint()}, value=(model, cache))
 
