@@ -6,8 +6,7 @@ The command line and tests use this; the UI starts the same job on the same inst
 from __future__ import annotations
 
 import os
-import re
-import socket
+import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,15 +21,16 @@ from skb_pipeline.datasets.catalogue import get_spec
 from skb_pipeline.errors import UnknownNameError, UserError, unknown_name
 from skb_pipeline.orchestration.partitions import register_datasets
 from skb_pipeline.orchestration.sensors import TABLE_FOLLOWS
+from skb_pipeline.orchestration.starters import HOST, PID, starter_tags, this_host
 from skb_pipeline.storage.atomic import file_lock, process_alive, write_bytes
 from skb_pipeline.storage.paths import HomeError, home_fault, project_root, skb_home
+from skb_pipeline.storage.writing import writing
 from skb_pipeline.systems.registry import load_registry
 from skb_pipeline.workspace import Workspace
 
 _PLANS = dg.AssetKey(["planning", "query_plans"])
 _GUIDANCE = dg.AssetKey(["planning", "guidance"])
 _METRICS = dg.AssetKey(["evaluation", "metrics"])
-_HOST, _PID = "skb/host", "skb/pid"
 _PARTITION = "dagster/partition"
 _LOCK = "opening.lock"
 _DAMAGED = ("malformed", "not a database", "no such table", "no such column", "already exists", "duplicate column")
@@ -178,6 +178,7 @@ def materialise(
         UnknownNameError: there is no asset ``to`` or ``only``; the message lists those there are.
         UnknownSystemError, SystemsError: the spec or the file of systems names one that is not there.
         RunFailedError: a step or a blocking check failed; the message names it.
+        DatasetBusyError: another run of the dataset is going on; the message names it.
     """
     from skb_pipeline.orchestration.build import build_defs
 
@@ -191,8 +192,11 @@ def materialise(
         check_asset(named, keys)
         assets = dg.AssetSelection.assets(keys[named])
         selection = list((assets if only else assets.upstream()).resolve(defs.resolve_asset_graph()))
-    tags = {_HOST: _host(), _PID: str(os.getpid()), TABLE_FOLLOWS: "yes"}
-    with open_instance([dataset]) if instance is None else instance as live:
+    tags, run_id = {**starter_tags(), TABLE_FOLLOWS: "yes"}, str(uuid.uuid4())
+    with (
+        writing(Workspace().store.of_dataset(dataset), run_id),
+        open_instance([dataset]) if instance is None else instance as live,
+    ):
         if instance is not None:
             register_datasets(live, [dataset])
             close_killed_runs(live)
@@ -202,6 +206,7 @@ def materialise(
             asset_selection=selection,
             run_config=_run_config(selection or list(keys.values()), force, plans or {}),
             tags=tags,
+            run_id=run_id,
             raise_on_error=False,
         )
         outcomes = _outcomes(result)
@@ -263,9 +268,9 @@ def close_killed_runs(instance: dg.DagsterInstance) -> list[str]:
 def _process_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> tuple[int, float] | None:
     """The process of a run on this machine, and a time (seconds since 1970) at which it was running."""
     run = record.dagster_run
-    if _PID in run.tags:
-        mine = run.tags.get(_HOST) == _host() and run.tags[_PID].isdigit()
-        return (int(run.tags[_PID]), record.create_timestamp.timestamp()) if mine else None
+    if PID in run.tags:
+        mine = run.tags.get(HOST) == this_host() and run.tags[PID].isdigit()
+        return (int(run.tags[PID]), record.create_timestamp.timestamp()) if mine else None
     if not isinstance(instance.run_storage, SqliteRunStorage):
         return None
     for event in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
@@ -279,10 +284,6 @@ def unfinished_runs(instance: dg.DagsterInstance, dataset: str) -> list[str]:
     """Ids of the runs of a dataset that are in progress or wait for their turn."""
     wanted = dg.RunsFilter(statuses=_UNFINISHED, tags={_PARTITION: dataset})
     return [run.run_id for run in instance.get_runs(wanted)]
-
-
-def _host() -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:63]
 
 
 def _run_config(selection: list[dg.AssetKey], force: bool, plans: Mapping[str, Any]) -> dict[str, Any]:

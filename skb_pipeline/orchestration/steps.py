@@ -19,6 +19,7 @@ import pandas as pd
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.errors import UserError
 from skb_pipeline.orchestration.automation import on_content_change
+from skb_pipeline.orchestration.generations import SECTIONS, failure_below, record_generation
 from skb_pipeline.orchestration.partitions import DATASETS
 from skb_pipeline.orchestration.resources import WorkspaceParam
 from skb_pipeline.orchestration.spec_view import declared_spec
@@ -202,7 +203,11 @@ def pipeline_asset(
             description=description or inspect.cleandoc(build.__doc__ or ""),
             automation_condition=automatic,
             output_required=not optional,
-            metadata={"code": [module.__name__ for module in code], "function": _place(build)},
+            metadata={
+                "code": [module.__name__ for module in code],
+                "function": _place(build),
+                SECTIONS: list(declared.sections),
+            },
         )(compute)
 
     return declare
@@ -224,11 +229,15 @@ def _execute(
                 _tell_skipped(context, opened.skip)
                 return
             step.settle(opened)
-            yield step.result(build)
+            result = step.result(build)
+        record_generation(context, workspace)
     except Exception as error:
         told = str(error) if isinstance(error, UserError | dg.Failure) else f"{type(error).__name__}: {error}"
         store.record_failure(context.partition_key, declared.key, told)
+        with contextlib.suppress(OSError, UserError):  # the first error is the one to tell
+            record_generation(context, workspace)
         raise
+    yield result
 
 
 def _tell_skipped(context: dg.AssetExecutionContext, reason: str) -> None:
@@ -304,7 +313,7 @@ class Step:
         )
 
     def _look_for(self, asset: str) -> None:
-        failed = self._failure_below(asset)
+        failed = failure_below(self.context.job_def.asset_layer, self.store, self.dataset, asset)
         if failed is not None:
             # What there may be from before the failure is not what was asked for.
             self._lacking[asset] = failed
@@ -315,15 +324,6 @@ class Step:
             self._lacking[asset] = "it was never made"
         except ManifestMismatchError:
             self._lacking[asset] = "what there is was made from something that has changed since"
-
-    def _failure_below(self, asset: str) -> str | None:
-        """The first failure on the way to an asset, if the last try to make it or something below it failed."""
-        layer = self.context.job_def.asset_layer
-        failed = self.store.failure(self.dataset, asset)
-        if failed is not None:
-            return f"{asset} failed: {failed}"
-        parents = sorted("/".join(key.path) for key in layer.get(dg.AssetKey(asset.split("/"))).parent_keys)
-        return next((told for parent in parents if (told := self._failure_below(parent)) is not None), None)
 
     def input(self, key: str) -> Artifact:
         """A declared input that may be read as a whole."""

@@ -127,7 +127,7 @@ def _too_long(
     doubtful = [key for key, text in texts.items() if may_exceed(prefix + text, most)]
     if not doubtful:
         return set()
-    counts = ArrayRows(cache.folder / _TOKENS, encoder.model_fingerprint)
+    counts = ArrayRows(cache.folder / _TOKENS, encoder.model_fingerprint, must_keep=cache.must_keep)
     uncounted = counts.missing(doubtful)
     found: dict[str, int] = {}
     for part in _parts(uncounted):

@@ -14,6 +14,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -112,7 +113,8 @@ def content_hash(folder: Path, known: Path | None = None) -> str:
     if not digests:
         raise EncoderError(f"model folder {folder} holds no files")
     if known is not None and remembered != before:
-        atomic.write_json(known, remembered)
+        with suppress(OSError):  # who may only read hashes again next time
+            atomic.write_json(known, remembered)
     return stable_hash(digests)
 
 
