@@ -46,7 +46,7 @@ def record_generation(context: dg.AssetExecutionContext, workspace: Workspace) -
         versions={asset: artifact.path.name for asset, artifact in made.items()},
         data_versions={asset: artifact.data_version for asset, artifact in made.items()},
         spec=spec.model_dump(mode="json"),
-        systems=_systems(made),
+        systems=_systems(store, made),
         files=_files_as_read(context, spec),
         run_id=context.run_id,
         created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -64,15 +64,15 @@ def complete_set(store: ArtifactStore, layer: AssetLayer, spec: DatasetSpec) -> 
         layer: knows what each asset is made of.
         spec: of the dataset.
     """
-    made = store.all_fitting(spec.name)
+    made = {asset: artifact for asset, artifact in store.all_fitting(spec.name).items() if layer.has(_key(asset))}
     if _METRICS not in made:
         return None
     for end in (_METRICS, _TRACES):
         lacking = made[end].manifest["config"].get("lacking", {}) if end in made else {}
-        parents = {"/".join(key.path) for key in layer.get(dg.AssetKey(end.split("/"))).parent_keys}
-        absent = [key for key in (end, *parents) if key not in made]
-        awaited = [key for key in absent if failure_below(layer, store, spec.name, key) is None]
-        if awaited or lacking.keys() & made.keys():
+        parents = {"/".join(key.path) for key in layer.get(_key(end)).parent_keys}
+        absent = [asset for asset in (end, *parents) if asset not in made]
+        left_out = [asset for asset in lacking if asset in made]
+        if any(failure_below(layer, store, spec.name, asset) is None for asset in (*absent, *left_out)):
             return None
     fits = all(_made_by(spec, artifact, layer) for artifact in made.values())
     return made if fits else None
@@ -83,21 +83,29 @@ def failure_below(layer: AssetLayer, store: ArtifactStore, dataset: str, asset: 
     failed = store.failure(dataset, asset)
     if failed is not None:
         return f"{asset} failed: {failed}"
-    parents = sorted("/".join(key.path) for key in layer.get(dg.AssetKey(asset.split("/"))).parent_keys)
+    parents = sorted("/".join(key.path) for key in layer.get(_key(asset)).parent_keys)
     return next((t for parent in parents if (t := failure_below(layer, store, dataset, parent)) is not None), None)
 
 
 def _made_by(spec: DatasetSpec, artifact: Artifact, layer: AssetLayer) -> bool:
     """Whether the sections of the spec that an artefact was made by are those that stand there now."""
-    key = dg.AssetKey(str(artifact.manifest["asset"]).split("/"))
-    declared = layer.get(key).metadata.get(SECTIONS, []) if layer.has(key) else []
+    declared = layer.get(_key(artifact.manifest["asset"])).metadata.get(SECTIONS, [])
     config = artifact.manifest["config"]
     return all(config.get(name) == value for name, value in spec.section(*declared).items())
 
 
-def _systems(made: Mapping[str, Artifact]) -> dict[str, Any]:
-    rankings = {key.removeprefix("ranking/"): a for key, a in made.items() if key.startswith("ranking/")}
-    return {name: a.manifest["config"]["system"] for name, a in rankings.items() if "system" in a.manifest["config"]}
+def _systems(store: ArtifactStore, made: Mapping[str, Artifact]) -> dict[str, Any]:
+    """Settings by system. Those of one that failed are not what its ranking of an earlier run was made by."""
+    return {
+        asset.removeprefix("ranking/"): artifact.manifest["config"]["system"]
+        for asset, artifact in made.items()
+        if asset.startswith("ranking/") and "system" in artifact.manifest["config"]
+        if store.failure(artifact.manifest["dataset"], asset) is None
+    }
+
+
+def _key(asset: str) -> dg.AssetKey:
+    return dg.AssetKey(asset.split("/"))
 
 
 def _files_as_read(context: dg.AssetExecutionContext, spec: DatasetSpec) -> list[list[Any]] | None:

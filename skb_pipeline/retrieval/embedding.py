@@ -101,7 +101,8 @@ def embed_texts(
     dimension = next((len(vector) for vector in fresh.values()), cache.dimension or 0)
     result = np.zeros((len(texts), dimension), dtype=np.float32)
     known = [i for i in filled if hashes[i] not in fresh]
-    result[known] = cache.get([hashes[i] for i in known])
+    if known:  # an empty cache has rows of no length
+        result[known] = cache.get([hashes[i] for i in known])
     for i in filled:
         if hashes[i] in fresh:
             result[i] = fresh[hashes[i]]

@@ -202,9 +202,11 @@ class ArtifactStore:
         """
         found = self.current(dataset, asset)
         if found is None:
+            failed = self.failure(dataset, asset)
             raise ArtifactMissingError(
                 f"{asset} of dataset {dataset!r} does not exist yet: "
                 f"run `skb-pipeline run --dataset {dataset} --to {asset}`"
+                + (f"; the last try failed: {failed}" if failed is not None else "")
             )
         return found
 

@@ -40,7 +40,8 @@ def versions(store: ArtifactStore, dataset: str = "mini") -> dict[str, str]:
 
 def files_of(store: ArtifactStore) -> dict[Path, int]:
     """Modification time of every stored file but locks, which each run takes."""
-    return {path: path.stat().st_mtime_ns for path in sorted(store.root.rglob("*")) if path.is_file() and path.name != LOCK}
+    files = [path for path in sorted(store.root.rglob("*")) if path.is_file() and path.name != LOCK]
+    return {path: path.stat().st_mtime_ns for path in files}
 
 
 def by_asset(outcomes: list[StageOutcome]) -> dict[str, StageOutcome]:
