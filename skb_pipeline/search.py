@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 import numpy as np
@@ -22,8 +22,9 @@ from skb_pipeline.storage.artifacts import Artifact, ManifestMismatchError
 from skb_pipeline.storage.duck import connect
 from skb_pipeline.systems.kind import Sources, System
 from skb_pipeline.systems.kinds.plans import rank_by_plans
+from skb_pipeline.systems.newest import Newest, on_newest
 from skb_pipeline.systems.ranked import Questions, Ranked
-from skb_pipeline.systems.registry import DEFAULT_SYSTEM, Registry, load_registry
+from skb_pipeline.systems.registry import DEFAULT_SYSTEM, Registry
 from skb_pipeline.text.cleaning import clean_text
 from skb_pipeline.workspace import SKB_FILE, Workspace
 
@@ -34,11 +35,14 @@ if TYPE_CHECKING:
     from skb_pipeline.retrieval.encoder import Encoder
     from skb_pipeline.storage.rows.arrays import ArrayRows
 
+T = TypeVar("T")
+
 
 class SearchSession(Sources):
     """Ranks with the systems' own indexes and settings; each is opened when first needed, each question ranked once.
 
-    What is found is of one moment: an artefact that is made anew meanwhile is seen by the next session.
+    What is found is of one generation (see ``systems.newest``): what is made anew meanwhile is seen by the next
+    session. A clean-up may take versions away while a session lives, once there is a newer generation: :func:`ask`.
     """
 
     def __init__(
@@ -59,9 +63,20 @@ class SearchSession(Sources):
     @classmethod
     @contextmanager
     def open(
-        cls, dataset: str, workspace: Workspace | None = None, engine: Engine | None = None
+        cls,
+        dataset: str,
+        workspace: Workspace | None = None,
+        engine: Engine | None = None,
+        *,
+        newest: Newest | None = None,
     ) -> Iterator[SearchSession]:
-        """A session on the current artefacts of ``dataset``; ``engine`` plans instead of the spec's.
+        """A session on the newest generation of ``dataset``.
+
+        Args:
+            dataset: its name.
+            workspace: default: the home folder.
+            engine: plans instead of the spec's.
+            newest: the generation, where it was looked up already.
 
         Raises:
             ArtifactMissingError: the dataset was never materialised; the message says how to do it.
@@ -70,9 +85,9 @@ class SearchSession(Sources):
         """
         from skb_pipeline.planning.engines.opening import with_engine
 
-        workspace = workspace or Workspace()
+        newest = newest or Newest(dataset, workspace)
+        workspace, registry = newest.workspace, newest.registry
         spec = with_engine(workspace.spec(dataset), engine)
-        registry = load_registry(workspace.root)
         store = workspace.store.require(spec.name, "skb/store")
         with (
             connect(store.file(SKB_FILE), read_only=True) as con,
@@ -230,6 +245,37 @@ class SearchSession(Sources):
             "cypher": compile_cypher(plan, schema, costs, header=True).text,
             "sql": compile_sql(plan, schema).text,
         }
+
+
+def ask(
+    dataset: str,
+    asked: Callable[[SearchSession], T],
+    *,
+    workspace: Workspace | None = None,
+    engine: Engine | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> T:
+    """What ``asked`` finds in a session on the newest generation.
+
+    Args:
+        dataset: its name.
+        asked: has no effect but its result, as it may be called twice: see ``systems.newest.on_newest``.
+        workspace: default: the home folder.
+        engine: plans instead of the spec's.
+        tell: takes a line where the dataset has changed since.
+
+    Raises:
+        What :meth:`SearchSession.open` and ``asked`` raise.
+    """
+
+    def use(newest: Newest) -> T:
+        with SearchSession.open(dataset, engine=engine, newest=newest) as session:
+            return asked(session)
+
+    found, changed = on_newest(dataset, use, workspace)
+    if tell is not None and changed is not None:
+        tell(changed)
+    return found
 
 
 def _told_of_plan(record: PlanRecord) -> dict[str, Any]:

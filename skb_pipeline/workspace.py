@@ -13,6 +13,7 @@ from skb_pipeline.datasets.catalogue import get_spec
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.planning.settings import LANGUAGE_MODELS, Engine
 from skb_pipeline.storage.artifacts import Artifact, ArtifactStore, stable_hash
+from skb_pipeline.storage.generations import Generation
 from skb_pipeline.storage.paths import check_dataset_name, inside, is_dataset_name, skb_home
 
 if TYPE_CHECKING:
@@ -42,14 +43,18 @@ class Workspace:
 
     Attributes:
         root: the folder; default is ``$SKB_HOME``, else ``.skb`` in the project.
+        generation: for readers: its versions count as the current ones of its dataset, and its spec as that dataset's.
+        reading: nothing is made here: no folder, and no row of a cache has to be kept.
     """
 
     root: Path = field(default_factory=skb_home)
+    generation: Generation | None = None
+    reading: bool = False
 
     @property
     def store(self) -> ArtifactStore:
         """Finished artefacts."""
-        return ArtifactStore(self.root / "store")
+        return ArtifactStore(self.root / "store", self.generation)
 
     def cache(self, dataset: str, name: str) -> Path:
         """Folder of a row cache: results kept by the content they depend on."""
@@ -69,7 +74,9 @@ class Workspace:
         return sorted({path.name for path in folders if path.is_dir() and is_dataset_name(path.name)})
 
     def spec(self, dataset: str) -> DatasetSpec:
-        """The dataset's spec as it stands now."""
+        """The dataset's spec as it stands now; that of the generation, for its dataset."""
+        if self.generation is not None and self.generation.dataset == dataset:
+            return DatasetSpec.model_validate(self.generation.spec)
         return get_spec(dataset)
 
     def open_encoder(self, spec: DatasetSpec) -> tuple[Encoder, ArrayRows]:
@@ -78,7 +85,8 @@ class Workspace:
         from skb_pipeline.storage.rows.arrays import ArrayRows
 
         encoder = Encoder(spec.encoder, known_hashes=self.model_hashes)
-        return encoder, ArrayRows(self.vectors(spec.name, encoder), encoder.model_fingerprint)
+        rows = ArrayRows(self.vectors(spec.name, encoder), encoder.model_fingerprint, must_keep=not self.reading)
+        return encoder, rows
 
     @property
     def model_hashes(self) -> Path:

@@ -12,7 +12,7 @@ import click
 
 from skb_pipeline.cli.options import ENGINES, dataset_option, format_option, known_dataset
 from skb_pipeline.cli.printing import aligned, note, print_rows, readable_errors, shown_size
-from skb_pipeline.cli.tables import print_metrics
+from skb_pipeline.cli.tables import MetricTables, print_metrics
 
 if TYPE_CHECKING:
     from skb_pipeline.orchestration.running import StageOutcome
@@ -42,7 +42,7 @@ def run(name: str, to: str | None, force: bool, engine: str | None, questions: i
     except RunFailedError as error:
         note(_stage_table(error.outcomes))
         if _has_table(error.outcomes):
-            print_metrics(name, split="test", slice_name="all", output=output)
+            _print_new_table(name, output)
         raise
     note(_stage_table(outcomes))
     for outcome in outcomes:
@@ -58,7 +58,7 @@ def run(name: str, to: str | None, force: bool, engine: str | None, questions: i
         made = sum(not o.reused for o in outcomes)
         note(f"{made} artefacts made, {len(outcomes) - made} reused, {encoded} texts encoded. {total:.0f} s")
     if _has_table(outcomes):
-        print_metrics(name, split="test", slice_name="all", output=output)
+        _print_new_table(name, output)
         note("\nAll numbers and how they were made: `make ui`, or `skb-pipeline ui`, then open http://127.0.0.1:3000")
 
 
@@ -71,7 +71,7 @@ def run(name: str, to: str | None, force: bool, engine: str | None, questions: i
 def gc(name: str | None, everything: bool, yes: bool, output: str) -> None:
     """Remove what is of no use any more.
 
-    With --dataset: artefact versions older than the previous one, leftovers and half-done work of killed and failed
+    With --dataset: all but two versions of each artefact, leftovers and half-done work of killed and failed
     runs, failures told of systems that are gone, and vectors of encoders that no kept version was made with. With
     --all: list the datasets that have no spec any more, with the size of what they left; --yes removes it, as `dataset
     remove` does one by one. Not while a run of the dataset is going on.
@@ -89,10 +89,11 @@ def _collect_garbage(name: str) -> None:
     from skb_pipeline.orchestration.removal import check_idle, opened
     from skb_pipeline.orchestration.running import asset_keys
     from skb_pipeline.storage.rows.collection import fingerprints_in_use, remove_unused
+    from skb_pipeline.storage.writing import writing
 
     if name not in spec_files():
         raise click.ClickException(f"{name} has no spec any more: `skb-pipeline dataset remove {name}` takes the rest")
-    with opened() as (workspace, instance):
+    with opened() as (workspace, instance), writing(workspace.store.of_dataset(name), "gc"):
         encoder, cache = workspace.open_encoder(workspace.spec(name))
         check_idle(instance, name)
         removed = workspace.store.collect_garbage(name, asset_keys())
@@ -146,6 +147,13 @@ def ui(port: int, host: str) -> None:
 
 def _has_table(outcomes: Sequence[StageOutcome]) -> bool:
     return any(o.asset == "evaluation/metrics" for o in outcomes)
+
+
+def _print_new_table(name: str, output: str) -> None:
+    from skb_pipeline.workspace import Workspace
+
+    made = MetricTables.read(Workspace().store.require(name, "evaluation/metrics"))
+    print_metrics(made, split="test", slice_name="all", output=output)
 
 
 def _stage_table(outcomes: Sequence[StageOutcome]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from skb_pipeline.cli.options import ENGINES, dataset_option, format_option
-from skb_pipeline.cli.printing import note, print_json, print_rows, readable_errors
+from skb_pipeline.cli.printing import Row, note, print_json, print_rows, readable_errors
 from skb_pipeline.text.sinks import json_text
 
 
@@ -21,13 +21,15 @@ from skb_pipeline.text.sinks import json_text
 @readable_errors
 def search(name: str, system: str, k: int, explain: bool, question: str, output: str) -> None:
     """Rank the nodes of a dataset for one question."""
-    from skb_pipeline.search import SearchSession
+    from skb_pipeline.search import SearchSession, ask
 
-    with SearchSession.open(name) as session:
+    def asked(session: SearchSession) -> tuple[list[Row], Row | None]:
         hits = session.search(question, system=system, k=k)
-        if explain:
-            note(json_text(session.explain(question)))
-            hits = session.with_branch_ranks(question, hits)
+        return (session.with_branch_ranks(question, hits), session.explain(question)) if explain else (hits, None)
+
+    hits, explained = ask(name, asked, tell=note)
+    if explained is not None:
+        note(json_text(explained))
     ranks = [key for key in hits[0] if key.startswith("rank ")] if hits else []
     print_rows(hits, ["rank", "external_id", "node_type", "name", "score", *ranks], output)
 
@@ -39,7 +41,6 @@ def search(name: str, system: str, k: int, explain: bool, question: str, output:
 @readable_errors
 def plan(name: str, engine: Any, question: str) -> None:
     """Print a question's plan as JSON: plan, status, dropped, links, cypher, sql, n_cand."""
-    from skb_pipeline.search import SearchSession
+    from skb_pipeline.search import ask
 
-    with SearchSession.open(name, engine=engine) as session:
-        print_json(session.explain(question))
+    print_json(ask(name, lambda session: session.explain(question), engine=engine, tell=note))

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import click
 
 from skb_pipeline.cli.options import dataset_option, format_option
-from skb_pipeline.cli.printing import note, out, print_json, print_rows, readable_errors
-from skb_pipeline.errors import UnknownNameError, UserError, unknown_name
+from skb_pipeline.cli.printing import Row, note, out, print_json, print_rows, readable_errors
+from skb_pipeline.errors import UnknownNameError, unknown_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from skb_pipeline.storage.artifacts import Artifact
+    from skb_pipeline.systems.newest import Newest
 
 
 @click.command()
@@ -17,29 +26,16 @@ from skb_pipeline.errors import UnknownNameError, UserError, unknown_name
 @format_option
 @readable_errors
 def metrics(name: str, split: str, slice_name: str, system: str | None, output: str) -> None:
-    """Print the metric table of a dataset."""
-    print_metrics(name, split=split, slice_name=slice_name, output=output, system=system)
-    _note_age(name)
+    """Print the metric table of a dataset, and (to stderr) whether its spec or its files have changed since."""
+    from skb_pipeline.systems.newest import on_newest
 
+    def read(newest: Newest) -> MetricTables:
+        return MetricTables.read(newest.workspace.store.require(name, "evaluation/metrics"))
 
-def _note_age(name: str) -> None:
-    """Tell when a run would make the table anew: old numbers are readable, and never shown without a word."""
-    from skb_pipeline.datasets.catalogue import spec_files
-
-    if name not in spec_files():
-        note(f"{name} has no spec any more: these are the last numbers it had")
-        return
-    from skb_pipeline.orchestration.status import status_of
-    from skb_pipeline.workspace import Workspace
-
-    try:
-        found = status_of(name, Workspace(), counting=False)
-    except UserError as error:
-        note(f"Whether these numbers are out of date cannot be told: {error}")
-        return
-    (table,) = (one for one in found if one.asset == "evaluation/metrics")
-    if not table.settled:
-        note(f"Out of date ({'; '.join(table.reasons)}): `skb-pipeline status --dataset {name}` says why")
+    tables, changed = on_newest(name, read, files=True)
+    if changed is not None:
+        note(changed)
+    print_metrics(tables, split=split, slice_name=slice_name, output=output, system=system)
 
 
 @click.command()
@@ -49,30 +45,56 @@ def _note_age(name: str) -> None:
 def trace(name: str, query_id: str) -> None:
     """Print what became of one evaluated question, as JSON."""
     from skb_pipeline.evaluation.traces import TRACES, read_trace
-    from skb_pipeline.workspace import Workspace
+    from skb_pipeline.systems.newest import on_newest
 
-    traces = Workspace().store.require(name, "evaluation/traces")
-    check_name("query", query_id, TRACES.read(traces, ["query_id"])["query_id"].tolist())
-    print_json(read_trace(traces, query_id))
+    def read(newest: Newest) -> Row:
+        traces = newest.workspace.store.require(name, "evaluation/traces")
+        check_name("query", query_id, TRACES.read(traces, ["query_id"])["query_id"].tolist())
+        return read_trace(traces, query_id)
+
+    found, changed = on_newest(name, read)
+    if changed is not None:
+        note(changed)
+    print_json(found)
 
 
-def print_metrics(name: str, *, split: str, slice_name: str, output: str, system: str | None = None) -> None:
-    """Print the metrics of a dataset in the format ``output``; as a table also how ``system`` differs from others.
+@dataclass(frozen=True)
+class MetricTables:
+    """What a version of ``evaluation/metrics`` holds: two tables, and system and reason of those that are missing."""
+
+    rows: pd.DataFrame
+    differences: pd.DataFrame
+    missing: list[tuple[str, str]]
+
+    @classmethod
+    def read(cls, made: Artifact) -> MetricTables:
+        """Read a version.
+
+        Raises:
+            ArtifactMissingError: its file is gone.
+        """
+        from skb_pipeline.storage.duck import connect
+        from skb_pipeline.workspace import METRICS_FILE
+
+        with connect(made.file(METRICS_FILE), read_only=True) as con:
+            return cls(
+                con.execute("SELECT * FROM metrics").df(),
+                con.execute("SELECT * FROM differences").df(),
+                con.execute("SELECT system, reason FROM missing").fetchall(),
+            )
+
+
+def print_metrics(tables: MetricTables, *, split: str, slice_name: str, output: str, system: str | None = None) -> None:
+    """Print metrics in the format ``output``; as a table also how ``system`` differs from others.
 
     Raises:
         UnknownNameError: there is no such split, slice or system.
         click.ClickException: there are none of this split and slice together.
     """
     from skb_pipeline.evaluation.tables import difference_text, text_table
-    from skb_pipeline.storage.duck import connect
     from skb_pipeline.systems.registry import DEFAULT_SYSTEM
-    from skb_pipeline.workspace import METRICS_FILE, Workspace
 
-    path = Workspace().store.require(name, "evaluation/metrics").file(METRICS_FILE)
-    with connect(path, read_only=True) as con:
-        rows = con.execute("SELECT * FROM metrics").df()
-        differences = con.execute("SELECT * FROM differences").df()
-        missing = con.execute("SELECT system, reason FROM missing").fetchall()
+    rows = tables.rows
     for what, wanted, every in (("split", split, "all"), ("slice", slice_name, "every")):
         known = rows[what].unique().tolist()
         if output == "table" and wanted == every and every not in known:
@@ -81,7 +103,7 @@ def print_metrics(name: str, *, split: str, slice_name: str, output: str, system
     systems = rows["system"].unique().tolist()
     if system is not None:
         check_name("system", system, systems)
-    for absent, reason in missing:
+    for absent, reason in tables.missing:
         note(f"Not in the table: {absent}: {reason}")
     if output == "table":
         try:
@@ -90,7 +112,7 @@ def print_metrics(name: str, *, split: str, slice_name: str, output: str, system
             raise click.ClickException(str(error)) from error
         if slice_name == "all":
             shown = system or (DEFAULT_SYSTEM if DEFAULT_SYSTEM in systems else systems[-1])
-            out(difference_text(differences, system=shown, split=split))
+            out(difference_text(tables.differences, system=shown, split=split))
             out("Paired differences; * marks an interval without 0.")
         return
     if split != "all":

@@ -27,6 +27,8 @@ from skb_pipeline.storage.paths import check_dataset_name
 from skb_pipeline.text.cleaning import without_invisible
 from skb_pipeline.text.settings import FieldSpec, Shape
 
+ALWAYS = frozenset({"name", "description", "version", "citation", "licence"})
+"""Fields that say who a dataset is, and decide no result."""
 _NAMING = ("relations", "candidates", "questions", "planner", "linking")
 """Sections that name types and relations."""
 
@@ -283,6 +285,10 @@ class DatasetSpec(Section):
                     head = f"{tail} (reverse)"
             found.append((head, tail))
         return found
+
+    def decides_as(self, other: DatasetSpec) -> bool:
+        """Whether the two give the same results: all but :data:`ALWAYS` is equal."""
+        return self.model_dump(exclude=set(ALWAYS)) == other.model_dump(exclude=set(ALWAYS))
 
     def section(self, *names: str) -> dict[str, Any]:
         """The named top-level sections as plain JSON values: what a step declares to depend on.

@@ -11,19 +11,16 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from skb_pipeline.datasets.catalogue import catalogue_folder, spec_files
-from skb_pipeline.errors import UnknownNameError, UserError, unknown_name
+from skb_pipeline.errors import UnknownNameError, unknown_name
 from skb_pipeline.orchestration.running import open_instance, prepare_home
 from skb_pipeline.orchestration.runs import unfinished_runs
 from skb_pipeline.storage.artifacts import remove_folder
 from skb_pipeline.storage.paths import check_dataset_name, inside, is_dataset_name
+from skb_pipeline.storage.writing import DatasetBusyError
 from skb_pipeline.workspace import Workspace
 
 if TYPE_CHECKING:
     from neo4j import Session
-
-
-class DatasetBusyError(UserError, RuntimeError):
-    """A run of the dataset is going on."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ The command line and tests use this; the UI starts the same job on the same inst
 from __future__ import annotations
 
 import os
+import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,10 +20,12 @@ from skb_pipeline.datasets.catalogue import get_spec
 from skb_pipeline.datasets.unchanged import SourceChangedError
 from skb_pipeline.errors import UnknownNameError, UserError, unknown_name
 from skb_pipeline.orchestration.partitions import register_datasets
-from skb_pipeline.orchestration.runs import close_killed_runs, tags_of_this_process
+from skb_pipeline.orchestration.runs import close_killed_runs
 from skb_pipeline.orchestration.sensors import TABLE_FOLLOWS
+from skb_pipeline.orchestration.starters import starter_tags
 from skb_pipeline.storage.atomic import file_lock, write_bytes
 from skb_pipeline.storage.paths import HomeError, home_fault, project_root, skb_home
+from skb_pipeline.storage.writing import writing
 from skb_pipeline.systems.registry import load_registry
 from skb_pipeline.workspace import Workspace
 
@@ -170,6 +173,7 @@ def materialise(
         UnknownSystemError, SystemsError: the spec or the file of systems names one that is not there.
         RunFailedError: a step or a blocking check failed; the message names it. Files that changed while they were read
             are read again first, three times in all.
+        DatasetBusyError: another run of the dataset is going on; the message names it.
     """
     from skb_pipeline.orchestration.build import build_defs
 
@@ -183,18 +187,22 @@ def materialise(
         check_asset(named, keys)
         assets = dg.AssetSelection.assets(keys[named])
         selection = list((assets if only else assets.upstream()).resolve(defs.resolve_asset_graph()))
-    tags = {**tags_of_this_process(), TABLE_FOLLOWS: "yes"}
-    with open_instance([dataset]) if instance is None else instance as live:
+    tags, run_id = {**starter_tags(), TABLE_FOLLOWS: "yes"}, str(uuid.uuid4())
+    with (
+        writing(Workspace().store.of_dataset(dataset), run_id),
+        open_instance([dataset]) if instance is None else instance as live,
+    ):
         if instance is not None:
             register_datasets(live, [dataset])
             close_killed_runs(live)
-        for _ in range(_TRIES):
+        for again in range(_TRIES):
             result = job.execute_in_process(
                 instance=live,
                 partition_key=dataset,
                 asset_selection=selection,
                 run_config=_run_config(selection or list(keys.values()), force, plans or {}),
                 tags=tags,
+                run_id=None if again else run_id,
                 raise_on_error=False,
             )
             if only is not None or not _source_changed(result):

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import re
-import socket
-
 import dagster as dg
 from dagster._core.storage.runs import SqliteRunStorage
 
+from skb_pipeline.orchestration.starters import HOST, PID, this_host
 from skb_pipeline.storage.atomic import process_alive
 
 PARTITION = "dagster/partition"
-_HOST, _PID = "skb/host", "skb/pid"
 _UNFINISHED = [
     dg.DagsterRunStatus.NOT_STARTED,
     dg.DagsterRunStatus.QUEUED,
@@ -20,11 +16,6 @@ _UNFINISHED = [
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
-
-
-def tags_of_this_process() -> dict[str, str]:
-    """Tags of a run that lives in this process. Dagster's daemon does not start it again when the process is gone."""
-    return {_HOST: _host(), _PID: str(os.getpid()), "dagster/max_retries": "0"}
 
 
 def close_killed_runs(instance: dg.DagsterInstance) -> list[str]:
@@ -55,9 +46,9 @@ def close_killed_runs(instance: dg.DagsterInstance) -> list[str]:
 def _process_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> tuple[int, float] | None:
     """The process of a run on this machine, and a time (seconds since 1970) at which it was running."""
     run = record.dagster_run
-    if _PID in run.tags:
-        mine = run.tags.get(_HOST) == _host() and run.tags[_PID].isdigit()
-        return (int(run.tags[_PID]), record.create_timestamp.timestamp()) if mine else None
+    if PID in run.tags:
+        mine = run.tags.get(HOST) == this_host() and run.tags[PID].isdigit()
+        return (int(run.tags[PID]), record.create_timestamp.timestamp()) if mine else None
     if not isinstance(instance.run_storage, SqliteRunStorage):
         return None
     for event in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
@@ -71,7 +62,3 @@ def unfinished_runs(instance: dg.DagsterInstance, dataset: str) -> list[str]:
     """Ids of the runs of a dataset that are in progress or wait for their turn."""
     wanted = dg.RunsFilter(statuses=_UNFINISHED, tags={PARTITION: dataset})
     return [run.run_id for run in instance.get_runs(wanted)]
-
-
-def _host() -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:63]

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from skb_pipeline.datasets.spec import DatasetSpec
-
-ALWAYS = frozenset({"name", "description", "version", "citation", "licence"})
-"""What says who a dataset is, and decides no result."""
+from skb_pipeline.datasets.spec import ALWAYS, DatasetSpec
 
 
 class UndeclaredSectionError(RuntimeError):

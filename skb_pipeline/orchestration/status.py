@@ -107,7 +107,7 @@ def status_of(dataset: str, workspace: Workspace, *, verify: bool = False, count
     graph = defs.resolve_asset_graph()
     declared = [declaration_of(graph.assets_def_for_key(key)) for key in graph.toposorted_asset_keys]
     with tempfile.TemporaryDirectory(prefix="skb-status-") as scratch:
-        onlooker = _Onlooker(workspace.root, Path(scratch))
+        onlooker = _Onlooker(workspace.root, scratch=Path(scratch))
         context = _Context(dataset, defs.resolve_job_def("materialise"))
         found: dict[str, AssetStatus] = {}
         for one in declared:

@@ -20,6 +20,7 @@ import pandas as pd
 
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.errors import UserError
+from skb_pipeline.orchestration.generations import SECTIONS, failure_below, record_generation
 from skb_pipeline.orchestration.partitions import DATASETS
 from skb_pipeline.orchestration.resources import WorkspaceParam
 from skb_pipeline.orchestration.spec_view import declared_spec
@@ -239,11 +240,15 @@ def _execute(
                 _tell_skipped(context, opened.skip)
                 return
             step.settle(opened)
-            yield step.result(build)
+            result = step.result(build)
+        record_generation(context, workspace)
     except Exception as error:
         told = str(error) if isinstance(error, UserError | dg.Failure) else f"{type(error).__name__}: {error}"
         store.record_failure(context.partition_key, declared.key, told)
+        with contextlib.suppress(OSError, UserError):  # the first error is the one to tell
+            record_generation(context, workspace)
         raise
+    yield result
 
 
 def _tell_skipped(context: dg.AssetExecutionContext, reason: str) -> None:
@@ -312,7 +317,8 @@ class Step:
         self._choose(opened)
         told: dict[str, str] = {}
         for entry in self._read:
-            failed = self._failure_below(entry.asset) if entry.optional else None
+            layer = self.context.job_def.asset_layer
+            failed = failure_below(layer, self.store, self.dataset, entry.asset) if entry.optional else None
             found = self.store.current(self.dataset, entry.asset) if failed is None else None
             if failed is not None:
                 self._lacking[entry.asset] = failed
@@ -350,7 +356,7 @@ class Step:
         )
 
     def _look_for(self, asset: str) -> None:
-        failed = self._failure_below(asset)
+        failed = failure_below(self.context.job_def.asset_layer, self.store, self.dataset, asset)
         if failed is not None:
             # What there may be from before the failure is not what was asked for.
             self._lacking[asset] = failed
@@ -361,15 +367,6 @@ class Step:
             self._lacking[asset] = "it was never made"
         except ManifestMismatchError:
             self._lacking[asset] = "what there is was made from something that has changed since"
-
-    def _failure_below(self, asset: str) -> str | None:
-        """The first failure on the way to an asset, if the last try to make it or something below it failed."""
-        layer = self.context.job_def.asset_layer
-        failed = self.store.failure(self.dataset, asset)
-        if failed is not None:
-            return f"{asset} failed: {failed}"
-        parents = sorted("/".join(key.path) for key in layer.get(dg.AssetKey(asset.split("/"))).parent_keys)
-        return next((told for parent in parents if (told := self._failure_below(parent)) is not None), None)
 
     def log(self, text: str) -> None:
         """Tell something in the run's log."""
@@ -437,6 +434,7 @@ class Step:
             draft.extra.setdefault("skb_identity", self.identity)
             draft.extra |= {
                 "lineage": self._lineage(),
+                SECTIONS: list(self.declared.sections),
                 "started": self._started.isoformat(timespec="milliseconds"),
                 "seconds": round(time.monotonic() - self._clock, 3),
             }

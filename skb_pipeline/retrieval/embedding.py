@@ -101,7 +101,8 @@ def embed_texts(
     dimension = next((len(vector) for vector in fresh.values()), cache.dimension or 0)
     result = np.zeros((len(texts), dimension), dtype=np.float32)
     known = [i for i in filled if hashes[i] not in fresh]
-    result[known] = cache.get([hashes[i] for i in known])
+    if known:  # an empty cache has rows of no length
+        result[known] = cache.get([hashes[i] for i in known])
     for i in filled:
         if hashes[i] in fresh:
             result[i] = fresh[hashes[i]]
@@ -127,7 +128,7 @@ def _too_long(
     doubtful = [key for key, text in texts.items() if may_exceed(prefix + text, most)]
     if not doubtful:
         return set()
-    counts = ArrayRows(cache.folder / _TOKENS, encoder.model_fingerprint)
+    counts = ArrayRows(cache.folder / _TOKENS, encoder.model_fingerprint, must_keep=cache.must_keep)
     uncounted = counts.missing(doubtful)
     found: dict[str, int] = {}
     for part in _parts(uncounted):

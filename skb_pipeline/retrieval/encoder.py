@@ -24,6 +24,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -127,7 +128,8 @@ def content_hash(folder: Path, known: Path | None = None) -> str:
     if not digests:
         raise EncoderError(f"model folder {folder} holds no files")
     if known is not None and remembered != before:
-        atomic.write_json(known, remembered)
+        with suppress(OSError):  # who may only read hashes again next time
+            atomic.write_json(known, remembered)
     return stable_hash(digests)
 
 

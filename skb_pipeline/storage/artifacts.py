@@ -7,9 +7,10 @@ Layout under the store root::
     <dataset>/<stage>/<name>/<version>/...            the artefact's own files
     <dataset>/<stage>/<name>/work-<recipe>/           half-done work of a run that failed, for the next one
     <dataset>/<stage>/<name>/failure.json             why the last try failed, until one succeeds
+    <dataset>/generation.json                         the versions that readers use, see ``storage/generations.py``
     <dataset>/<file>                                  what belongs to no version and outlives them all
 
-A version is looked up only through ``current.json``. A folder whose name starts with the scratch prefix is the
+A version is looked up only through one of the two pointers. A folder whose name starts with the scratch prefix is the
 leftover of a killed run; the next write of the same artefact sweeps it.
 """
 
@@ -30,6 +31,7 @@ from typing import Any
 
 from skb_pipeline.errors import UserError
 from skb_pipeline.storage import atomic
+from skb_pipeline.storage.generations import GENERATION, Generation
 from skb_pipeline.storage.paths import check_dataset_name, inside
 
 MANIFEST = "manifest.json"
@@ -161,23 +163,37 @@ class Draft:
 
 
 class ArtifactStore:
-    """Reads and writes artefacts below one root folder."""
+    """Reads and writes artefacts below one root folder.
 
-    def __init__(self, root: Path) -> None:
+    Args:
+        root: the folder.
+        pinned: for a store that is read only: of this generation's dataset, its versions count as the current ones.
+    """
+
+    def __init__(self, root: Path, pinned: Generation | None = None) -> None:
         self.root = root
+        self._pinned = pinned
+
+    def of_dataset(self, dataset: str) -> Path:
+        """The folder of one dataset."""
+        return inside(self.root, check_dataset_name(dataset))
 
     def folder(self, dataset: str, asset: str) -> Path:
         """The folder that holds all versions of one artefact."""
         return inside(self.root, check_dataset_name(dataset), *asset.split("/"))
 
     def current(self, dataset: str, asset: str) -> Artifact | None:
-        """The version readers should use, or None if there is none."""
-        pointer = self.folder(dataset, asset) / CURRENT
-        if not pointer.is_file():
+        """The newest version (of a pinned store: the generation's), or None if there is none."""
+        folder = self.folder(dataset, asset)
+        if self._pinned is not None and self._pinned.dataset == dataset:
+            version = self._pinned.versions.get(asset)
+        else:
+            pointer = folder / CURRENT
+            version = json.loads(pointer.read_text())["version"] if pointer.is_file() else None
+        manifest = folder / version / MANIFEST if version is not None else None
+        if manifest is None or not manifest.is_file():
             return None
-        path = pointer.parent / json.loads(pointer.read_text())["version"]
-        manifest = path / MANIFEST
-        return Artifact(path, json.loads(manifest.read_text())) if manifest.is_file() else None
+        return Artifact(manifest.parent, json.loads(manifest.read_text()))
 
     def versions(self, dataset: str, asset: str) -> list[Artifact]:
         """All versions there are: the current one, then the others, newest first."""
@@ -199,9 +215,11 @@ class ArtifactStore:
         """
         found = self.current(dataset, asset)
         if found is None:
+            failed = self.failure(dataset, asset)
             raise ArtifactMissingError(
                 f"{asset} of dataset {dataset!r} does not exist yet: "
                 f"run `skb-pipeline run --dataset {dataset} --to {asset}`"
+                + (f"; the last try failed: {failed}" if failed is not None else "")
             )
         return found
 
@@ -232,6 +250,27 @@ class ArtifactStore:
             return artifact
 
         return {asset: check(asset) for asset in assets}
+
+    def all_fitting(self, dataset: str) -> dict[str, Artifact]:
+        """Every artefact there is that fits what it was made from, by asset."""
+        found: dict[str, Artifact] = {}
+        for pointer in sorted(self.of_dataset(dataset).glob(f"*/*/{CURRENT}")):
+            asset = "/".join(pointer.parent.parts[-2:])
+            try:
+                found[asset] = self.require_fitting(dataset, asset)
+            except (ArtifactMissingError, ManifestMismatchError):
+                continue
+        return found
+
+    def generation(self, dataset: str) -> Generation | None:
+        """The newest generation; None if there is none, or one of its versions is gone."""
+        found = Generation.read(self.of_dataset(dataset) / GENERATION, dataset)
+        return found if found is not None and self.is_whole(found) else None
+
+    def is_whole(self, generation: Generation) -> bool:
+        """Whether all versions of a generation are there."""
+        folder = self.of_dataset(generation.dataset)
+        return all((folder / asset / version / MANIFEST).is_file() for asset, version in generation.versions.items())
 
     def work_folder(self, recipe: Recipe) -> Path:
         """A folder for half-done work on exactly this recipe: it outlives failures and kills, and goes when a version
@@ -295,15 +334,17 @@ class ArtifactStore:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def collect_garbage(self, dataset: str, assets: Collection[str] | None = None) -> list[Path]:
-        """Remove versions that are neither current nor previous, scratch folders and half-done work; return the
-        versions that went.
+        """Remove scratch folders, half-done work, and all but two versions of each artefact; return the versions that
+        went. Those that stay are the current one, and the one that readers use (see :meth:`generation`) or, where that
+        is the same, the previous one.
 
         Args:
             assets: keys of all assets there are. Of others (a system that is no longer declared) what the last failure
                 left goes too; without this it stays.
         """
         removed: list[Path] = []
-        root = inside(self.root, check_dataset_name(dataset))
+        root = self.of_dataset(dataset)
+        generation = Generation.read(root / GENERATION, dataset)
         for folder in sorted(path for path in root.glob("*/*") if path.is_dir()):
             sweep(folder)
             _remove_work(folder)
@@ -319,9 +360,12 @@ class ArtifactStore:
             versions = [p for p in sorted(folder.iterdir()) if (p / MANIFEST).is_file()]
             pointer = json.loads(pointer_file.read_text())
             newest = (folder / pointer["version"] / MANIFEST).stat().st_mtime_ns
+            asset = "/".join(folder.parts[-2:])
+            used = None if generation is None else generation.versions.get(asset)
+            kept = {pointer["version"], pointer.get("previous") if used in (None, pointer["version"]) else used}
             for version in versions:
                 old = (version / MANIFEST).stat().st_mtime_ns < newest
-                if version.name not in pointer.values() and old:
+                if version.name not in kept and old:
                     shutil.rmtree(version)
                     removed.append(version)
         return removed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -15,6 +16,10 @@ from typing import Any
 from skb_pipeline.errors import UserError
 
 SCRATCH_PREFIX = ".scratch-"
+CANNOT_WRITE = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOENT, errno.ENOTDIR}
+)
+"""Of an ``OSError``: the place takes no file, as it may not be written, is full or is not there."""
 _LOCK_POLL_S = 0.05
 _CLOCK_SLACK_S = 2.0
 """The time of boot, from which a process's start is counted, is known to the second."""
@@ -85,13 +90,14 @@ def is_abandoned(scratch: Path) -> bool:
 
 
 @contextmanager
-def file_lock(path: Path, *, what: str, timeout_s: float = 120.0) -> Iterator[None]:
+def file_lock(path: Path, *, what: str, timeout_s: float = 120.0, holder: str = "") -> Iterator[None]:
     """Hold a lock that one process at a time can have; the system frees it when its holder ends, however it ends.
 
     Args:
         path: the lock's file, kept for ever (removing it would give two processes a lock each). Its folder must exist.
         what: what is done under it, for the message: "prepares the home folder".
         timeout_s: how long to wait for it.
+        holder: who takes it, in one word; see :func:`lock_holder`.
 
     Raises:
         LockedError: another process has held it for that long.
@@ -105,17 +111,36 @@ def file_lock(path: Path, *, what: str, timeout_s: float = 120.0) -> Iterator[No
                 break
             except BlockingIOError:
                 if time.monotonic() >= give_up:
-                    holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+                    pid = (_lock_text(descriptor).split() or ["unknown"])[0]
                     raise LockedError(
-                        f"another process (pid {holder}) {what} for more than {timeout_s:g} seconds and holds {path}: "
+                        f"another process (pid {pid}) {what} for more than {timeout_s:g} seconds and holds {path}: "
                         "wait for it or end it, then try again"
                     ) from None
                 time.sleep(_LOCK_POLL_S)
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(descriptor, f"{os.getpid()} {holder}".rstrip().encode() + b"\n", 0)
         yield
     finally:
         os.close(descriptor)
+
+
+def lock_holder(path: Path) -> str | None:
+    """Who holds a :func:`file_lock` now: the word it gave, or "unknown"; None when nobody does. Writes nothing."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        return " ".join(_lock_text(descriptor).split()[1:]) or "unknown"
+    finally:
+        os.close(descriptor)
+
+
+def _lock_text(descriptor: int) -> str:
+    return os.pread(descriptor, 128, 0).decode(errors="replace")
 
 
 def write_bytes(path: Path, data: bytes) -> None:

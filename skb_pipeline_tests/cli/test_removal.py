@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 
 from skb_pipeline.cli import cli
 from skb_pipeline.graph.neo4j.versions import GraphCounts, begin_version, list_versions, version_properties
-from skb_pipeline.orchestration import runs
 from skb_pipeline.orchestration.running import open_instance
+from skb_pipeline.orchestration.starters import this_host
 from skb_pipeline.plans.names import GraphNames
 from skb_pipeline.storage.artifacts import Recipe
 from skb_pipeline.workspace import Workspace
@@ -88,7 +88,7 @@ def test_a_dataset_goes_with_all_it_left_after_a_yes(prepared: Path) -> None:
 def test_it_is_refused_while_a_run_goes_on(prepared: Path) -> None:
     leave("mini")
     with open_instance() as instance:
-        run = new_run(instance, "NOT_STARTED", host=runs._host(), pid=str(os.getpid()))
+        run = new_run(instance, "NOT_STARTED", host=this_host(), pid=str(os.getpid()))
         for command in (["dataset", "remove", "mini", "--yes"], ["gc", "--dataset", "mini"]):
             refused = run_cli(*command)
             assert (refused.exit_code, refused.stdout) == (1, "")
@@ -97,7 +97,7 @@ def test_it_is_refused_while_a_run_goes_on(prepared: Path) -> None:
         instance.report_run_failed(run)
     # One that was killed does not stand in the way.
     with open_instance() as instance:
-        dead = new_run(instance, "NOT_STARTED", host=runs._host(), pid=str(2**22 + 1))
+        dead = new_run(instance, "NOT_STARTED", host=this_host(), pid=str(2**22 + 1))
     assert run_cli("dataset", "remove", "mini", "--yes").exit_code == 0
     with open_instance() as instance:
         assert instance.get_run_by_id(dead.run_id).status is dg.DagsterRunStatus.FAILURE  # type: ignore[union-attr]

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -6,6 +7,7 @@ import yaml
 from skb_pipeline.datasets.catalogue import UnknownDatasetError, get_spec, spec_files
 from skb_pipeline.datasets.loading import SpecError, load_spec
 from skb_pipeline.datasets.sources import open_source
+from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline_tests.toy import toy_spec
 
 GOOD = """\
@@ -108,3 +110,13 @@ def test_spec_survives_a_round_trip_through_yaml(tmp_path: Path) -> None:
     path = tmp_path / "demo.yaml"
     path.write_text(yaml.safe_dump(get_spec("demo").model_dump(mode="json", exclude_none=True), sort_keys=False))
     assert load_spec(path) == get_spec("demo")
+
+
+def test_a_spec_survives_as_plain_values() -> None:
+    for name in spec_files():
+        spec = get_spec(name)
+        again = DatasetSpec.model_validate(json.loads(json.dumps(spec.model_dump(mode="json"))))
+        assert again.decides_as(spec)
+        assert again == spec
+        assert again.decides_as(spec.model_copy(update={"description": "other words", "version": "2"}))
+        assert not again.decides_as(spec.model_copy(update={"systems": ["bm25"]}))

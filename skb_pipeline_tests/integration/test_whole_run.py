@@ -24,6 +24,7 @@ from skb_pipeline.cli import cli
 from skb_pipeline.evaluation.metrics import METRICS
 from skb_pipeline.orchestration.running import StageOutcome, materialise
 from skb_pipeline.storage.artifacts import ArtifactStore
+from skb_pipeline.storage.writing import LOCK
 from skb_pipeline.workspace import Workspace
 from skb_pipeline_tests.conftest import enter_home
 
@@ -38,8 +39,9 @@ def versions(store: ArtifactStore, dataset: str = "mini") -> dict[str, str]:
 
 
 def files_of(store: ArtifactStore) -> dict[Path, int]:
-    """Modification time of every stored file."""
-    return {path: path.stat().st_mtime_ns for path in sorted(store.root.rglob("*")) if path.is_file()}
+    """Modification time of every stored file but locks, which each run takes."""
+    files = [path for path in sorted(store.root.rglob("*")) if path.is_file() and path.name != LOCK]
+    return {path: path.stat().st_mtime_ns for path in files}
 
 
 def by_asset(outcomes: list[StageOutcome]) -> dict[str, StageOutcome]:

@@ -56,12 +56,18 @@ def test_processes_that_start_together_on_a_fresh_home_all_get_in(fresh: Path) -
 
 
 @pytest.mark.deep
-def test_runs_that_start_together_on_a_fresh_home_all_end_well(fresh: Path) -> None:
+def test_runs_that_start_together_on_a_fresh_home_end_well_or_are_refused(fresh: Path) -> None:
     command = [sys.executable, "-m", "skb_pipeline.cli", "run", "--to", "catalog/snapshot", "--dataset"]
     names = ["demo", "hpo", "demo"]
     started = [subprocess.Popen([*command, name], stderr=subprocess.PIPE, text=True) for name in names]
     told = [process.communicate(timeout=300)[1] for process in started]
-    assert [process.returncode for process in started] == [0, 0, 0], told
+    codes = [process.returncode for process in started]
+    assert codes[1] == 0, told
+    # Of two that want to write one dataset, one may come too early for the other.
+    assert 0 in (codes[0], codes[2]), told
+    assert all(code == 0 or "of dataset 'demo' is going on" in line for code, line in zip(codes, told, strict=True)), (
+        told
+    )
     assert subprocess.run([*command, "demo"], check=False).returncode == 0
 
 

@@ -9,9 +9,9 @@ import dagster as dg
 import pytest
 from dagster._core.events import EngineEventData
 
-from skb_pipeline.orchestration import runs
 from skb_pipeline.orchestration.running import open_instance, prepare_home
 from skb_pipeline.orchestration.runs import close_killed_runs, unfinished_runs
+from skb_pipeline.orchestration.starters import this_host
 
 NOBODYS = 2**22 + 1
 """Above the largest number a process can have."""
@@ -63,7 +63,7 @@ def new_run(instance: dg.DagsterInstance, state: str = "STARTED", **tags: str) -
 
 
 def test_runs_of_dead_processes_are_closed_in_every_state_and_no_others(instance: dg.DagsterInstance) -> None:
-    here = runs._host()
+    here = this_host()
     dead = {state: new_run(instance, state, host=here, pid=str(NOBODYS)).run_id for state in STATES}
     kept = {
         new_run(instance, "NOT_STARTED", host=here, pid=str(os.getpid())).run_id,
@@ -93,7 +93,7 @@ def test_a_run_of_the_ui_is_known_by_the_process_that_speaks_in_its_log(instance
 def die_before_starting() -> None:
     """What ``materialise`` does first, and then the end."""
     with open_instance(["mini"]) as instance:
-        new_run(instance, "NOT_STARTED", host=runs._host(), pid=str(os.getpid()))
+        new_run(instance, "NOT_STARTED", host=this_host(), pid=str(os.getpid()))
         os.kill(os.getpid(), signal.SIGKILL)
 
 

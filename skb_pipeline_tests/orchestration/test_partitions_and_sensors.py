@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from skb_pipeline.cli import cli
 from skb_pipeline.definitions import build_defs
 from skb_pipeline.orchestration.partitions import register_datasets
-from skb_pipeline.orchestration.runs import tags_of_this_process
 from skb_pipeline.orchestration.sensors import REQUEST, catalogue_changes
+from skb_pipeline.orchestration.starters import starter_tags
 from skb_pipeline.storage.artifacts import Recipe
 from skb_pipeline.storage.paths import UnsafeNameError
 from skb_pipeline.workspace import Workspace
@@ -122,7 +122,7 @@ def test_a_failed_run_is_asked_for_again(ticks: Ticks) -> None:
 
 
 def test_a_killed_run_is_closed_by_the_next_look(ticks: Ticks) -> None:
-    tags = {**tags_of_this_process(), "skb/pid": str(2**22 + 1), "dagster/partition": "own"}
+    tags = {**starter_tags(), "skb/pid": str(2**22 + 1), "dagster/partition": "own"}
     run = ticks.instance.create_run_for_job(ticks.job, tags=tags, status=dg.DagsterRunStatus.STARTED)
     ticks.asked()
     closed = ticks.instance.get_run_by_id(run.run_id)

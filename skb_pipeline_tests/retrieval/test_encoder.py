@@ -443,3 +443,10 @@ def test_killed_run_continues_and_ends_with_the_same_bits(encoder, tmp_path) -> 
     # Everything is known now: a new process needs no torch at all.
     again = subprocess.run([sys.executable, "-c", _PROGRAM, str(folder)], capture_output=True, text=True, check=True)
     assert again.stdout.split() == ["0", str(len(TEXTS)), "False"]
+
+
+def test_what_is_not_kept_is_encoded_with_an_empty_cache_too(encoder, tmp_path) -> None:
+    cache = ArrayRows(tmp_path, encoder.model_fingerprint)
+    vectors, _ = embed_texts(cache, encoder, ["one", "", "two"], "query", keep=False)
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx([1, 0, 1])
+    assert len(cache) == 0

@@ -20,13 +20,17 @@ REPLIES = "completion"
 """What one record of the cache is called."""
 
 
-def open_replies(folder: Path) -> RecordRows:
+def open_replies(folder: Path, *, must_keep: bool = True) -> RecordRows:
     """The replies kept in a folder, which is made when absent; see :func:`as_record`. Close it after use.
+
+    Args:
+        folder: theirs.
+        must_keep: see ``RecordRows``.
 
     Raises:
         RecordRowsError: there is a file that is no such cache, or it cannot be opened.
     """
-    return RecordRows(folder, REPLIES)
+    return RecordRows(folder, REPLIES, must_keep=must_keep)
 
 
 def completion_key(settings: Mapping[str, Any], request: ChatRequest, schema: Mapping[str, Any]) -> str:
@@ -127,7 +131,8 @@ class CachedChat:
         here = [key for key in dict.fromkeys(asked) if key not in absent]
         replies = dict(zip(here, map(from_record, self._cache.get(here)), strict=True))
         cut = [key for key, reply in replies.items() if key in requests and _is_cut(reply, requests[key], limit)]
-        self._cache.remove(cut)
+        if self._keep:
+            self._cache.remove(cut)
         whole = {key: reply for key, reply in replies.items() if key not in cut}
         chosen = {key: whole.get(key) or whole.get(larger.get(key, "")) for key in requests}
         return {key: reply for key, reply in chosen.items() if reply is not None}

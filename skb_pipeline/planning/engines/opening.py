@@ -152,7 +152,7 @@ def open_engine(
     settings = spec.plans.model
     model = _open_model(engine, settings)
     looks = spec.plans.samples > 1 or spec.plans.empty_result_repair
-    with open_replies(replies) as cache:
+    with open_replies(replies, must_keep=not typed) as cache:
 
         def before_asking() -> None:
             told.server = model.describe()

@@ -40,20 +40,29 @@ class ArrayRows:
     Several processes may put and merge at the same time. What others put is seen after opening anew.
     """
 
-    def __init__(self, folder: Path, fingerprint: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, fingerprint: Mapping[str, Any], *, must_keep: bool = True) -> None:
         """Open or start a cache.
 
         Args:
             folder: made when absent.
             fingerprint: plain JSON values that every row in the folder depends on.
+            must_keep: without it no folder is made or cleaned, and rows that the place does not take (it is not
+                there, full, or not to be written) last as long as this object.
 
         Raises:
             ManifestMismatchError: the folder belongs to another fingerprint, or to none although it holds rows.
         """
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        _claim(folder, json.loads(json.dumps(fingerprint, allow_nan=False)))
-        _sweep(folder)
+        self.folder, self.must_keep = folder, must_keep
+        self._takes = True
+        """Whether rows may be put into the folder."""
+        told = json.loads(json.dumps(fingerprint, allow_nan=False))
+        if must_keep:
+            folder.mkdir(parents=True, exist_ok=True)
+            if not _is_claimed(folder, told):
+                atomic.write_json(folder / FINGERPRINT, told)
+            _sweep(folder)
+        else:
+            self._takes = _is_claimed(folder, told)
         self._reload()
 
     def __len__(self) -> int:
@@ -87,8 +96,20 @@ class ArrayRows:
         records = np.empty(len(new), dtype=[("key", "S64"), ("vector", np.float32, (values.shape[1],))])
         records["key"] = [keys[i] for i in new]
         records["vector"] = values[new]
-        self._register(_write_part(self.folder, self._next_number, [(records, range(len(records)))]))
-        self.merge()
+        self._take(records)
+
+    def _take(self, records: np.ndarray) -> None:
+        if self._takes:
+            try:
+                self._register(_write_part(self.folder, self._next_number, [(records, range(len(records)))]))
+                self.merge()
+                return
+            except OSError as error:
+                if self.must_keep or error.errno not in atomic.CANNOT_WRITE:
+                    raise
+                self._takes = False
+        if records["key"][0].decode() not in self._row_of:
+            self._add(records, None)
 
     def get(self, keys: Sequence[str]) -> np.ndarray:
         """Rows of ``keys`` in their order, float32 [n, dim] (dim is 0 for an empty cache).
@@ -120,7 +141,8 @@ class ArrayRows:
         while True:
             classes: dict[int, list[int]] = defaultdict(list)
             for place, part in enumerate(self._parts):
-                classes[int(math.log(len(part), _FAN_IN))].append(place)
+                if self._paths[place] is not None:
+                    classes[int(math.log(len(part), _FAN_IN))].append(place)
             many = next((places for places in classes.values() if len(places) >= max(at, 2)), None)
             if many is None:
                 return merged
@@ -135,7 +157,7 @@ class ArrayRows:
     def _replace(self, places: list[int]) -> None:
         """Put one part with the current rows of some in their place."""
         pieces = [(self._parts[place], self._current_rows(place)) for place in places]
-        paths = [self._paths[place] for place in places]
+        paths = [path for place in places if (path := self._paths[place]) is not None]
         if any(rows for _, rows in pieces):
             # Under the lowest number, so that these rows still come before doubles of them in later parts.
             self._register(_write_part(self.folder, min(map(_number, paths)), pieces), instead=True)
@@ -159,7 +181,7 @@ class ArrayRows:
         for attempt in range(1, _ATTEMPTS + 1):
             self._row_of: dict[str, int] = {}
             self._parts: list[np.ndarray] = []
-            self._paths: list[Path] = []
+            self._paths: list[Path | None] = []  # None: in memory only
             self._starts: list[int] = []  # row numbers of a part that is gone are not given again
             self._n_rows = 0
             self._next_number = 0
@@ -173,7 +195,10 @@ class ArrayRows:
 
     def _register(self, path: Path, *, instead: bool = False) -> None:
         """Take up a part; ``instead``: its rows go before those known so far."""
-        part = np.load(path, mmap_mode="r")
+        self._add(np.load(path, mmap_mode="r"), path, instead=instead)
+        self._next_number = max(self._next_number, _number(path) + 1)
+
+    def _add(self, part: np.ndarray, path: Path | None, *, instead: bool = False) -> None:
         if self.dimension not in (None, part["vector"].shape[1]):
             raise ManifestMismatchError(f"{path} holds rows of another length than the parts before it")
         numbered = zip(_keys(part), range(self._n_rows, self._n_rows + len(part)), strict=True)
@@ -186,7 +211,6 @@ class ArrayRows:
         self._n_rows += len(part)
         self._parts.append(part)
         self._paths.append(path)
-        self._next_number = max(self._next_number, _number(path) + 1)
 
 
 def kept_keys(folder: Path) -> set[str]:
@@ -227,7 +251,12 @@ def _write_part(folder: Path, number: int, pieces: Sequence[tuple[np.ndarray, Se
     return path
 
 
-def _claim(folder: Path, fingerprint: dict[str, Any]) -> None:
+def _is_claimed(folder: Path, fingerprint: dict[str, Any]) -> bool:
+    """Whether the folder says that it belongs to this fingerprint; one that holds nothing says nothing.
+
+    Raises:
+        ManifestMismatchError: it belongs to another one, or to none although it holds rows.
+    """
     path = folder / FINGERPRINT
     if path.is_file():
         have = json.loads(path.read_text())
@@ -235,10 +264,10 @@ def _claim(folder: Path, fingerprint: dict[str, Any]) -> None:
         if names:
             told = ", ".join(f"{name} is {have.get(name)!r}, expected {fingerprint.get(name)!r}" for name in names)
             raise ManifestMismatchError(f"rows in {folder} were made by something else: {told}")
-    elif any(folder.glob(_PARTS)):
+        return True
+    if any(folder.glob(_PARTS)):
         raise ManifestMismatchError(f"{folder} holds rows but does not say what made them")
-    else:
-        atomic.write_json(path, fingerprint)
+    return False
 
 
 def _sweep(folder: Path) -> None:

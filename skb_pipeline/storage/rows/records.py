@@ -11,7 +11,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -36,30 +36,47 @@ class RecordRows:
     Threads may share one object, processes the folder; close it after use.
     """
 
-    def __init__(self, folder: Path, what: str) -> None:
+    def __init__(self, folder: Path, what: str, *, must_keep: bool = True) -> None:
         """Open or start a cache.
 
         Args:
             folder: made when absent.
             what: a word for one record, an identifier. The file is ``{what}s.sqlite3``.
+            must_keep: without it the file is only read; where that cannot be, the cache is empty.
 
         Raises:
             RecordRowsError: there is a file that is no such cache, or it cannot be opened.
         """
         if not what.isidentifier():
             raise ValueError(f"{what!r} is no identifier")
-        folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"{what}s.sqlite3"
         self._what = what
         self._lock = threading.Lock()
         with self._errors_name_the_file():
-            self._connection = sqlite3.connect(
-                self.path, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False
-            )
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            # Not only a killed process but also a loss of power leaves everything that was put.
-            self._connection.execute("PRAGMA synchronous = FULL")
-            self._connection.execute(f"CREATE TABLE IF NOT EXISTS {what}s (key TEXT PRIMARY KEY, {what} TEXT NOT NULL)")
+            if must_keep:
+                folder.mkdir(parents=True, exist_ok=True)
+                self._connection = _connected(str(self.path))
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                # Not only a killed process but also a loss of power leaves everything that was put.
+                self._connection.execute("PRAGMA synchronous = FULL")
+                self._connection.execute(self._table)
+            else:
+                self._connection = self._for_reading()
+
+    @property
+    def _table(self) -> str:
+        return f"CREATE TABLE IF NOT EXISTS {self._what}s (key TEXT PRIMARY KEY, {self._what} TEXT NOT NULL)"
+
+    def _for_reading(self) -> sqlite3.Connection:
+        """On the file, if it can be read: its log needs shared memory beside it, which a place that may not be written
+        does not give."""
+        with suppress(sqlite3.OperationalError):
+            connection = _connected(f"{self.path.absolute().as_uri()}?mode=ro")
+            connection.execute(f"SELECT 1 FROM {self._what}s LIMIT 1")
+            return connection
+        connection = _connected(":memory:")
+        connection.execute(self._table)
+        return connection
 
     def __enter__(self) -> Self:
         return self
@@ -162,6 +179,10 @@ def without_record(folder: Path, what: str, keys: Sequence[str]) -> list[str]:
     except sqlite3.Error as error:
         raise RecordRowsError(f"{path}: {error}") from error
     return [key for key in distinct(keys) if key not in known]
+
+
+def _connected(place: str) -> sqlite3.Connection:
+    return sqlite3.connect(place, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False, uri=True)
 
 
 def _text(key: str, value: Record) -> str:

@@ -218,3 +218,26 @@ def test_a_part_that_vanishes_while_the_cache_is_opened_is_no_error(
 
     monkeypatch.setattr(np, "load", merged_meanwhile)
     assert ArrayRows(tmp_path, FINGERPRINT).get(keys)[:, 0].tolist() == [0, 1, 2, 3]
+
+
+def test_what_a_place_does_not_take_lasts_as_long_as_the_reader(tmp_path: Path) -> None:
+    absent = tmp_path / "absent"
+    reader = ArrayRows(absent, FINGERPRINT, must_keep=False)
+    reader.put([key("a"), key("b")], rows(1, 2))
+    reader.put([key("b"), key("c")], rows(9, 3))
+    assert reader.get([key(n) for n in "cba"]).tolist() == [[3, 3.5], [2, 2.5], [1, 1.5]]
+    assert reader.missing([key("c"), key("d")]) == [key("d")]
+    assert not absent.exists()
+
+    kept = tmp_path / "kept"
+    ArrayRows(kept, FINGERPRINT).put([key("a")], rows(1))
+    reader = ArrayRows(kept, FINGERPRINT, must_keep=False)
+    reader.put([key("b")], rows(2))
+    assert len(ArrayRows(kept, FINGERPRINT)) == 2, "where it can be kept, it is"
+    moved = kept.rename(tmp_path / "moved")  # now nothing can be written there
+    for number in range(40):  # more than what parts are merged at
+        reader.put([key(number)], rows(number))
+    assert reader.get([key(39), key("a"), key("b")])[:, 0].tolist() == [39, 1, 2]
+    assert len(ArrayRows(moved, FINGERPRINT)) == 2
+    with pytest.raises(ManifestMismatchError, match="model is 'm', expected 'n'"):
+        ArrayRows(moved, {**FINGERPRINT, "model": "n"}, must_keep=False)

@@ -124,3 +124,19 @@ def test_torn_writes_cost_only_themselves(tmp_path: Path) -> None:
         assert 18 <= kept < 20
         cache.put([key(19)], [{}])
         assert len(cache) == kept + 1
+
+
+def test_a_reader_makes_no_file_and_reads_what_there_is(tmp_path: Path) -> None:
+    with RecordRows(tmp_path / "absent", "thing", must_keep=False) as reader:
+        assert reader.missing([key("a")]) == [key("a")]
+    assert not (tmp_path / "absent").exists()
+    with RecordRows(tmp_path / "it's 100% #1", "thing") as cache:
+        cache.put([key("a")], [{"n": 1}])
+        with RecordRows(tmp_path / "it's 100% #1", "thing", must_keep=False) as reader:
+            assert reader.get([key("a")]) == [{"n": 1}]
+            with pytest.raises(RecordRowsError, match="readonly"):
+                reader.put([key("b")], [{"n": 2}])
+    (tmp_path / "no").mkdir()
+    (tmp_path / "no" / "things.sqlite3").write_bytes(b"no database, but as long as the header of one would be" * 9)
+    with pytest.raises(RecordRowsError, match="not a database"):
+        RecordRows(tmp_path / "no", "thing", must_keep=False)
