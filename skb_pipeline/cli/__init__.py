@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from skb_pipeline.cli import datasets, neo4j, prompts, running, searching, systems, tables
+from skb_pipeline.cli import datasets, neo4j, prompts, running, searching, systems, tables, traces
 from skb_pipeline.cli.printing import Commands, plain_messages
 
 
@@ -20,7 +20,7 @@ def cli() -> None:
 for _command in (
     datasets.dataset,
     running.run, running.lineage, running.gc, running.ui,
-    tables.metrics, tables.trace,
+    tables.metrics, tables.trace, traces.traces,
     searching.search, searching.plan,
     systems.systems,
     prompts.prompt, prompts.guidance,

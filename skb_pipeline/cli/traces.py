@@ -1,0 +1,116 @@
+"""Commands about many questions at once: ``traces`` and ``report``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skb_pipeline.cli.options import dataset_option, format_option
+from skb_pipeline.cli.printing import note, print_rows, readable_errors
+from skb_pipeline.errors import UnknownNameError, unknown_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from skb_pipeline.storage.artifacts import Artifact
+
+_MOST = 50
+
+
+@click.command()
+@dataset_option
+@click.option("--where", "condition", default="true", help="SQL expression, e.g. 'graph_rank = 1 and final_rank > 10'.")
+@click.option("--columns", help="Columns to print, joined by commas; `all` for all of them.")
+@click.option("--limit", type=click.IntRange(min=0), default=_MOST, show_default=True, help="Most rows; 0: all.")
+@click.option("--system", help="Whose buckets and final_rank; default: fused, or the last there is.")
+@click.option("--buckets", is_flag=True, help="Count the questions of each bucket per system instead.")
+@click.option("--split", help="Only this split; of --buckets test is shown where none is named.")
+@click.option("--slice", "slice_name", default="all", show_default=True, help="Slice, for --buckets.")
+@format_option
+@readable_errors
+def traces(
+    name: str, condition: str, columns: str | None, limit: int, system: str | None, buckets: bool, split: str | None,
+    slice_name: str, output: str,
+) -> None:  # fmt: skip
+    """Print the evaluated questions that a condition holds for.
+
+    The columns, and what the buckets mean, stand in docs/metrics.md.
+    """
+    from skb_pipeline.workspace import Workspace
+
+    made = Workspace().store.require(name, "evaluation/traces")
+    chosen = chosen_system(made, system)
+    if buckets:
+        _print_buckets(made, system, split or "test", slice_name, output)
+    else:
+        _print_questions(made, chosen, condition, split, columns, limit, output)
+
+
+def chosen_system(made: Artifact, system: str | None) -> str:
+    """``system`` if there is one of this name, else the default or the last.
+
+    Raises:
+        UnknownNameError: there is none of this name.
+    """
+    from skb_pipeline.evaluation.trace_view import read_misses
+    from skb_pipeline.systems.registry import DEFAULT_SYSTEM
+
+    known = read_misses(made)["system"].unique().tolist()
+    if system is None and known:
+        return DEFAULT_SYSTEM if DEFAULT_SYSTEM in known else str(known[-1])
+    return _one_of("system", str(system), known)
+
+
+def _print_questions(
+    made: Artifact, system: str, condition: str, split: str | None, columns: str | None, limit: int, output: str
+) -> None:
+    from skb_pipeline.evaluation.conditions import rows_where
+    from skb_pipeline.evaluation.trace_view import read_view
+
+    view = read_view(made, system)
+    wanted = _columns(view, columns)
+    if split is not None:
+        _one_of("split", split, view["split"].unique().tolist())
+        view = view[view["split"] == split]
+    found = rows_where(view, condition)
+    shown = found.head(limit) if limit else found
+    rows = _plain_rows(shown[wanted])
+    print_rows([{c: "" if v is None else v for c, v in row.items()} for row in rows] if output == "table" else rows,
+               wanted, output)  # fmt: skip
+    note(f"{len(found)} of {len(view)} questions; final_rank and bucket are those of {system}")
+    if len(shown) < len(found):
+        note(f"{len(shown)} of them are printed; --limit 0 prints all")
+
+
+def _columns(view: pd.DataFrame, columns: str | None) -> list[str]:
+    from skb_pipeline.evaluation.trace_view import COLUMNS, SHOWN
+
+    known = list(view.columns)
+    if columns is None:
+        return [*SHOWN, *(c for c in known if c not in COLUMNS)]
+    if columns.strip() == "all":
+        return known
+    return [_one_of("column", column.strip(), known) for column in columns.split(",")]
+
+
+def _plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows with plain values; what is null is None."""
+    objects = frame.astype(object)
+    return [{str(k): v for k, v in row.items()} for row in objects.where(frame.notna(), None).to_dict("records")]
+
+
+def _print_buckets(made: Artifact, system: str | None, split: str, slice_name: str, output: str) -> None:
+    from skb_pipeline.evaluation.buckets import BUCKET_ROWS, WIDE, wide_buckets
+
+    rows = BUCKET_ROWS.read(made)
+    _one_of("split", split, rows["split"].unique().tolist())
+    _one_of("slice", slice_name, rows.loc[rows["split"] == split, "slice"].unique().tolist())
+    chosen = rows if system is None else rows[rows["system"] == system]
+    print_rows(wide_buckets(chosen, split=split, slice=slice_name), WIDE, output)
+
+
+def _one_of(what: str, name: str, known: list[str]) -> str:
+    if name not in known:
+        raise UnknownNameError(unknown_name(f"unknown {what} {name!r}", name, known))
+    return name
