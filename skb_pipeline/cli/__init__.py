@@ -20,7 +20,7 @@ def cli() -> None:
 for _command in (
     datasets.dataset,
     running.run, running.lineage, running.gc, running.ui,
-    tables.metrics, tables.trace, traces.traces,
+    tables.metrics, tables.trace, traces.traces, traces.report,
     searching.search, searching.plan,
     systems.systems,
     prompts.prompt, prompts.guidance,

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skb_pipeline.cli.options import dataset_option, format_option
-from skb_pipeline.cli.printing import note, print_rows, readable_errors
+from skb_pipeline.cli.printing import note, out, print_rows, readable_errors
 from skb_pipeline.errors import UnknownNameError, unknown_name
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from skb_pipeline.evaluation.report import Compared
     from skb_pipeline.storage.artifacts import Artifact
 
 _MOST = 50
@@ -114,3 +115,65 @@ def _one_of(what: str, name: str, known: list[str]) -> str:
     if name not in known:
         raise UnknownNameError(unknown_name(f"unknown {what} {name!r}", name, known))
     return name
+
+
+@click.command()
+@dataset_option
+@click.argument("system_a")
+@click.argument("system_b")
+@click.option("--split", default="test", show_default=True, help="train, val, test or all.")
+@click.option("--out", "path", type=click.Path(dir_okay=False), help="Default: report-DATASET-A-B-SPLIT.html, here.")
+@readable_errors
+def report(name: str, system_a: str, system_b: str, split: str, path: str | None) -> None:
+    """Write one HTML file about two systems: wins, losses, buckets, every question with its plan."""
+    from pathlib import Path
+
+    from skb_pipeline.evaluation.report import report_html
+    from skb_pipeline.storage.atomic import write_bytes
+
+    text = report_html(_compared(name, system_a, system_b, split))
+    target = Path(path or f"report-{name}-{system_a}-{system_b}-{split}.html")
+    write_bytes(target, text.encode())
+    out(str(target))
+
+
+def _compared(name: str, system_a: str, system_b: str, split: str) -> Compared:
+    from skb_pipeline.evaluation.buckets import BUCKET_ROWS
+    from skb_pipeline.evaluation.metrics import QUERY_METRICS
+    from skb_pipeline.evaluation.report import Compared, ReportError
+    from skb_pipeline.evaluation.tables import difference_table
+    from skb_pipeline.evaluation.trace_view import read_misses
+    from skb_pipeline.evaluation.traces import TRACES
+    from skb_pipeline.questions.frame import QUERIES
+    from skb_pipeline.retrieval.ranking import RANKING
+    from skb_pipeline.skb.store import node_table
+    from skb_pipeline.storage.duck import connect
+    from skb_pipeline.workspace import METRICS_FILE, SKB_FILE, Workspace
+
+    workspace = Workspace()
+    for system in (system_a, system_b):
+        chosen_system(workspace.store.require(name, "evaluation/traces"), system)
+    if system_a == system_b:
+        raise ReportError(f"a report compares two systems, and {system_a} is named twice")
+    pair = (system_a, system_b)
+    measured = {system: f"evaluation/query_metrics_{system}" for system in pair}
+    wanted = ["evaluation/traces", "evaluation/metrics", "questions/queries", "skb/store"]
+    made = workspace.store.fitting(name, [*wanted, *measured.values(), *(f"ranking/{system}" for system in pair)])
+    traces = made["evaluation/traces"]
+    queries = QUERIES.read(made["questions/queries"])
+    _one_of("split", split, [*sorted(queries["split"].unique()), "all"])
+    evaluation = workspace.spec(name).evaluation
+    differences = difference_table(
+        {system: QUERY_METRICS.read(made[key]) for system, key in measured.items()},
+        queries, dataset=name, baseline_pairs=[pair], samples=evaluation.bootstrap_samples, seed=evaluation.seed,
+    )  # fmt: skip
+    with connect(made["evaluation/metrics"].file(METRICS_FILE), read_only=True) as con:
+        metrics = con.execute("SELECT * FROM metrics").df()
+    with connect(made["skb/store"].file(SKB_FILE), read_only=True) as con:
+        nodes = node_table(con)
+    return Compared(
+        dataset=name, a=system_a, b=system_b, split=split, version=traces.data_version,
+        traces=TRACES.read(traces), misses=read_misses(traces), buckets=BUCKET_ROWS.read(traces),
+        first={s: RANKING.read(made[f"ranking/{s}"], ["query_id", "node_id", "rank"]) for s in pair},
+        nodes=nodes, metrics=metrics, differences=differences,
+    )  # fmt: skip
