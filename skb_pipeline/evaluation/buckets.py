@@ -24,6 +24,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,7 @@ from skb_pipeline.text.sinks import markdown_table
 
 if TYPE_CHECKING:
     from skb_pipeline.graph.memory.csr import CsrGraph
+    from skb_pipeline.graph.memory.executor import MemoryExecutor
 
 VERSION = "1"
 WITHIN = 20
@@ -135,24 +137,34 @@ class Reach:
     Args:
         graph: None where there is none: then nothing is known, see :meth:`reaches`.
         schema: plans are checked against it.
+        entries: adjacency entries read for one question.
+
+    Attributes:
+        unsettled: why :meth:`reaches` gives None.
     """
 
-    def __init__(self, graph: CsrGraph | None, schema: GraphSchema | None) -> None:
-        self._graph, self._schema = graph, schema
+    def __init__(self, graph: CsrGraph | None, schema: GraphSchema | None, *, entries: int = REACH_ENTRIES) -> None:
+        self._graph, self._schema, self._entries = graph, schema, entries
+        self.unsettled = "no graph" if graph is None else "many neighbours"
 
-    def reaches(self, anchors: np.ndarray, answers: np.ndarray) -> bool | None:
-        """Whether an answer is at most ``REACH_HOPS`` edges from an anchor; None if that took too many entries, or
-        there is no graph. Node ids int64."""
-        return None if self._graph is None else reachable(self._graph, anchors, answers)
-
-    def candidates(self, plan: Plan, links: Links) -> set[int] | None:
-        """All answers of a plan, executed once more; None if a limit stops it, or there is no graph."""
+    @cached_property
+    def _executor(self) -> MemoryExecutor | None:
         if self._graph is None or self._schema is None:
             return None
         from skb_pipeline.graph.memory.executor import MemoryExecutor
 
-        executor = MemoryExecutor(self._graph, self._schema)
-        result = executor.execute(plan, links, limit=max(1, executor.n_nodes), timeout_s=_TIMEOUT_S)
+        return MemoryExecutor(self._graph, self._schema)
+
+    def reaches(self, anchors: np.ndarray, answers: np.ndarray) -> bool | None:
+        """Whether an answer is at most ``REACH_HOPS`` edges from an anchor (int64 node ids); None where that is not
+        settled."""
+        return None if self._graph is None else reachable(self._graph, anchors, answers, entries=self._entries)
+
+    def candidates(self, plan: Plan, links: Links) -> set[int] | None:
+        """All answers of a plan, executed once more; None if a limit stops it, or there is no graph."""
+        if self._executor is None:
+            return None
+        result = self._executor.execute(plan, links, limit=max(1, self._executor.n_nodes), timeout_s=_TIMEOUT_S)
         done = result.outcome in (GraphOutcome.OK, GraphOutcome.EMPTY)
         return set(result.node_ids.tolist()) if done else None
 
@@ -334,7 +346,7 @@ class _PlanJudge:
             return Verdict(Bucket.UNREACHABLE, rule)
         if stopped:
             return Verdict(Bucket.CUT, rule, str(outcome["outcome"]))
-        return Verdict(Bucket.WRONG_PLAN, rule, None if reached else "many neighbours")
+        return Verdict(Bucket.WRONG_PLAN, rule, None if reached else self._reach.unsettled)
 
     def _is_candidate(self, query_id: str, plan: Plan, links: Links, answers: frozenset[int]) -> bool:
         """Whether an answer is among the candidates. A list that holds them all tells; else the plan is executed once

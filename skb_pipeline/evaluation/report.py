@@ -133,7 +133,8 @@ def report_data(compared: Compared) -> dict[str, Any]:
     and ``first`` (pairs of a node and whether it is right). Nodes are indices into ``nodes``.
     """
     sides = {side: _sides(compared, name) for side, name in (("a", compared.a), ("b", compared.b))}
-    known = _Nodes()
+    listed = {node for own in sides.values() for side in own.values() for node in side["first"]}
+    known = _Nodes(compared.nodes.loc[sorted(listed)])
     questions = []
     for trace in compared.traces.to_dict("records"):
         query_id = trace["query_id"]
@@ -149,9 +150,14 @@ def report_data(compared: Compared) -> dict[str, Any]:
 
 
 class _Nodes:
-    """Nodes of a page, each once."""
+    """Nodes of a page, each once.
 
-    def __init__(self) -> None:
+    Args:
+        listed: those in lists; index ``node_id``, columns ``external_id, node_type, name``.
+    """
+
+    def __init__(self, listed: pd.DataFrame) -> None:
+        self.listed = listed.to_dict("index")
         self.rows: list[tuple[str, str, str]] = []
         self._places: dict[tuple[str, str, str], int] = {}
 
@@ -204,7 +210,7 @@ def _question(
         "links": {var: [_link_line(node) for node in own] for var, own in links.items()} if links else None,
         "outcome": outcome(sides["a"]["rank"], sides["b"]["rank"]),
         "answers": [[known.place(answers[i]), *ranks[i]] for i in order[:MOST_ANSWERS]],
-        **{side: {**own, "first": _hits(own["first"], compared.nodes, right, known)} for side, own in sides.items()},
+        **{side: {**own, "first": _hits(own["first"], right, known)} for side, own in sides.items()},
     }
 
 
@@ -231,10 +237,10 @@ def _facts(trace: Mapping[str, Any]) -> str:
     return "; ".join([*parts, *(f"{var} has no node: {reason}" for var, reason in reasons.items())]) or "no plans"
 
 
-def _hits(node_ids: Sequence[int], nodes: pd.DataFrame, right: set[tuple[str, str]], known: _Nodes) -> list[list[int]]:
+def _hits(node_ids: Sequence[int], right: set[tuple[str, str]], known: _Nodes) -> list[list[int]]:
     hits = []
     for node_id in node_ids:
-        node = nodes.loc[node_id]
+        node = known.listed[node_id]
         hits.append([known.place(node), int((node["node_type"], node["external_id"]) in right)])
     return hits
 

@@ -13,6 +13,7 @@ import pytest
 
 from skb_pipeline.evaluation.buckets import (
     FOUND,
+    REACH_ENTRIES,
     WIDE,
     Bucket,
     Listed,
@@ -105,7 +106,9 @@ CASES: dict[str, tuple[list[int], set[int] | None, dict[str, Any], list[int], tu
 }  # fmt: skip
 
 
-def judged(graph: CsrGraph | None, lists: dict[str, dict[str, list[int]]] | None = None) -> pd.DataFrame:
+def judged(
+    graph: CsrGraph | None, lists: dict[str, dict[str, list[int]]] | None = None, entries: int = REACH_ENTRIES
+) -> pd.DataFrame:
     gold = [None if anchors is None else [{"var": f"a{n}", "node_id": a} for n, a in enumerate(sorted(anchors))]
             for _, anchors, *_ in CASES.values()]  # fmt: skip
     queries = queries_of({name: case[0] for name, case in CASES.items()})
@@ -114,7 +117,7 @@ def judged(graph: CsrGraph | None, lists: dict[str, dict[str, list[int]]] | None
     systems = {"graph": Listed(ranking_of({name: case[3] for name, case in CASES.items()}), "graph", outcomes)}
     for name, own in (lists or {}).items():
         systems[name] = Listed(ranking_of(own), None if name == "bm25" else "graph")
-    reach = Reach(graph, None if graph is None else GraphSchema.from_spec(toy_spec()))
+    reach = Reach(graph, None if graph is None else GraphSchema.from_spec(toy_spec()), entries=entries)
     return build_misses(queries, systems, list(systems), NODES, reach)
 
 
@@ -155,7 +158,7 @@ def test_a_system_without_plans_is_asked_for_its_list_alone(graph: CsrGraph) -> 
 
 def test_without_a_graph_nothing_is_called_unreachable() -> None:
     own = of(judged(None), "graph")
-    assert own["on an island"] == ("wrong plan", "many neighbours", "any anchor")
+    assert own["on an island"] == ("wrong plan", "no graph", "any anchor")
     assert own["not kept, no candidate"][0] == "cut"
 
 
@@ -173,6 +176,11 @@ def test_reaching_ends_at_its_limit(graph: CsrGraph) -> None:
     far = np.array([0], np.int64), np.array([13], np.int64)
     assert reachable(graph, *far, entries=40) is False
     assert reachable(graph, *far, entries=30) is None
+
+
+def test_an_answer_behind_many_neighbours_counts_as_reachable(graph: CsrGraph) -> None:
+    own = of(judged(graph, entries=1), "graph")
+    assert own["too far"] == ("wrong plan", "many neighbours", "gold anchors")
 
 
 def test_buckets_add_up(graph: CsrGraph) -> None:
