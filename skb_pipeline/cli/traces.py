@@ -53,14 +53,17 @@ def chosen_system(made: Artifact, system: str | None) -> str:
 
     Raises:
         UnknownNameError: there is none of this name.
+        click.ClickException: there is none at all.
     """
     from skb_pipeline.evaluation.trace_view import read_misses
     from skb_pipeline.systems.registry import DEFAULT_SYSTEM
 
     known = read_misses(made)["system"].unique().tolist()
-    if system is None and known:
+    if not known:
+        raise click.ClickException("no question was evaluated with any system")
+    if system is None:
         return DEFAULT_SYSTEM if DEFAULT_SYSTEM in known else str(known[-1])
-    return _one_of("system", str(system), known)
+    return _one_of("system", system, known)
 
 
 def _print_questions(
