@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from skb_pipeline.cli import datasets, neo4j, prompts, provenance, running, searching, status, systems, tables
+from skb_pipeline.cli import datasets, neo4j, prompts, provenance, running, searching, status, systems, tables, traces
 from skb_pipeline.cli.printing import Commands, plain_messages
 
 
@@ -20,7 +20,8 @@ def cli() -> None:
 for _command in (
     datasets.dataset,
     running.run, status.status, running.gc, running.ui,
-    tables.metrics, tables.trace, provenance.lineage, provenance.history, provenance.compare,
+    tables.metrics, tables.trace, traces.traces, traces.report,
+    provenance.lineage, provenance.history, provenance.compare,
     searching.search, searching.plan,
     systems.systems,
     prompts.prompt, prompts.guidance,

@@ -13,7 +13,7 @@ import pyarrow as pa
 from skb_pipeline.storage.artifacts import Artifact
 from skb_pipeline.storage.frames import Column, Frame
 
-VERSION = "5"
+VERSION = "6"
 TRACES = Frame(
     name="Traces",
     description="For each question, how it was understood and where each system put each answer.",
@@ -23,6 +23,11 @@ TRACES = Frame(
         "query_id": Column(pa.string(), filled=True),
         "query": Column(pa.string(), filled=True),
         "split": Column(pa.string(), filled=True),
+        "template": Column(pa.string()),
+        "wording": Column(pa.string()),
+        "style": Column(pa.string()),
+        "gold_plan": Column(pa.string()),
+        "n_answers": Column(pa.int64()),
         "engine": Column(pa.string()),
         "cause": Column(pa.string()),
         "status": Column(pa.string()),
@@ -39,8 +44,8 @@ TRACES = Frame(
         "first": Column(pa.string(), filled=True),
     },
 )
-"""``plan``, ``dropped``, ``links``, ``unlinked``, ``answers`` and ``first`` are JSON texts; what is told of the plan is
-as in ``graph.branch.OUTCOMES``."""
+"""``gold_plan``, ``plan``, ``dropped``, ``links``, ``unlinked``, ``answers`` and ``first`` are JSON texts; what is told
+of the plan is as in ``graph.branch.OUTCOMES``."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ def build_traces(queries: pd.DataFrame, systems: Mapping[str, Traced], nodes: pd
     """One row of ``TRACES`` per query.
 
     Args:
-        queries: ``query_id, query, split, answer_ids``.
+        queries: ``query_id, query, split, answer_ids`` and, where there are, ``template, wording, style, gold_plan``.
         systems: by name, in the order they are told; the parts of one are among them.
         nodes: index ``node_id``, columns ``external_id, node_type, name``.
 
@@ -100,6 +105,8 @@ def build_traces(queries: pd.DataFrame, systems: Mapping[str, Traced], nodes: pd
                 "query_id": query.query_id,
                 "query": query.query,
                 "split": query.split,
+                **{name: getattr(query, name, None) for name in _OF_QUESTION},
+                "n_answers": len(by_query.get(query.query_id, [])),
                 **{name: outcome.get(name) for name in _OF_PLAN},
                 "answers": json.dumps(by_query.get(query.query_id, []), ensure_ascii=False),
                 "first": json.dumps(heads, ensure_ascii=False),
@@ -108,7 +115,8 @@ def build_traces(queries: pd.DataFrame, systems: Mapping[str, Traced], nodes: pd
     return pd.DataFrame(rows, columns=TRACES.names).astype({"n_cand": "Int64"})
 
 
-_OF_PLAN = TRACES.names[3:15]
+_OF_QUESTION = ("template", "wording", "style", "gold_plan")
+_OF_PLAN = TRACES.names[TRACES.names.index("engine") : TRACES.names.index("answers")]
 
 
 def _in_fusion(system: str) -> str:
@@ -153,6 +161,6 @@ def read_trace(traces: Artifact, query_id: str) -> dict[str, Any]:
             f"no query {query_id!r} was evaluated; there are for example {', '.join(frame['query_id'].head(3))}"
         )
     row = rows.where(rows.notna(), None).iloc[0].to_dict()
-    for name in ("plan", "dropped", "links", "unlinked", "answers", "first"):
+    for name in ("gold_plan", "plan", "dropped", "links", "unlinked", "answers", "first"):
         row[name] = json.loads(row[name]) if row[name] is not None else None
     return row

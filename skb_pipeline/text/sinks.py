@@ -10,6 +10,7 @@ Everywhere, characters that nobody sees become visible: ``\\xNN``, ``\\uNNNN``. 
 
 from __future__ import annotations
 
+import html
 import json
 import logging
 import re
@@ -197,3 +198,31 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]], *, numb
 
 def _markdown_cell(value: Any) -> str:
     return value if isinstance(value, Markdown) else markdown_text(str(value))
+
+
+# -------------------------------------------------------------------------------------------------------------- HTML
+
+
+def html_text(text: str) -> str:
+    """``text`` for the content of an HTML element, or for an attribute in quotes: shown as these characters."""
+    return html.escape(terminal_text(text))
+
+
+def html_json(value: Any) -> str:
+    """``value`` as JSON for a ``<script type="application/json">``, whatever its texts hold: nothing in them ends the
+    element or begins a comment. Hidden characters of texts, keys too, are shown as :func:`terminal_text` does, since
+    they are read back to be shown.
+
+    Raises:
+        ValueError: a number is not finite.
+    """
+    text = json.dumps(_shown(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return re.sub("[<>&]", lambda m: f"\\u{ord(m.group()):04x}", text)  # these stand in texts only
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        return terminal_text(value)
+    if isinstance(value, dict):
+        return {terminal_text(key): _shown(inner) for key, inner in value.items()}
+    return [_shown(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -60,21 +60,20 @@ def test_rows_outlive_their_versions_and_a_rerun_adds_none(finished_home: Path) 
 
     store, spec = Workspace().store, finished_home / "catalogue" / "mini.yaml"
     text = spec.read_text()
-    first = store.require("mini", "evaluation/metrics")
-    versions = [first.data_version]
+    made = [store.require("mini", "evaluation/metrics")]
     for seed in (1, 2, 3):
         spec.write_text(f"{text}\nevaluation: {{seed: {seed}}}\n")
         materialise("mini", only="evaluation/metrics")
-        versions.append(store.require("mini", "evaluation/metrics").data_version)
+        made.append(store.require("mini", "evaluation/metrics"))
     store.collect_garbage("mini", asset_keys())
-    assert not first.path.exists()
+    assert [one.path.exists() for one in made] == [True, False, False, True], "the generation's and the current one"
     before = Workspace().history("mini").stat().st_mtime_ns
     (again,) = materialise("mini", only="evaluation/metrics")
     assert again.reused
     assert Workspace().history("mini").stat().st_mtime_ns == before
 
     rows = shown("--system", "fused", "--metric", "mrr", "--split", "test")
-    assert [row["table_version"] for row in rows] == versions
+    assert [row["table_version"] for row in rows] == [one.data_version for one in made]
     assert [row["change"] for row in rows] == [None, 0, 0, 0], "another seed moves intervals only"
     assert {row["store_version"] for row in rows} == {store.require("mini", "skb/store").data_version}
     assert rows[-1]["run_id"] == store.require("mini", "evaluation/metrics").manifest["run_id"]

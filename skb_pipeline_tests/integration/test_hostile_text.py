@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from skb_pipeline.cli import cli
 from skb_pipeline.orchestration.build import build_defs
 from skb_pipeline.orchestration.running import asset_keys, open_instance
+from skb_pipeline.text.sinks import terminal_text
 from skb_pipeline_tests.conftest import enter_home
 from skb_pipeline_tests.text.test_sinks import LINKED, OBEYED, nodes
 from skb_pipeline_tests.toy import toy_spec
@@ -86,6 +87,11 @@ COMMANDS = [
     ["guidance", "--dataset", "hostile"],
     ["trace", "--dataset", "hostile", "q\x1b0"],
     ["trace", "--dataset", "hostile", "q\x1b99"],
+    ["traces", "--dataset", "hostile"],
+    ["traces", "--dataset", "hostile", "--columns", "all", "--format", "csv"],
+    ["traces", "--dataset", "hostile", "--where", "\x1b[2J = 1"],
+    ["traces", "--dataset", "hostile", "--where", "query::int = 1"],
+    ["traces", "--dataset", "hostile", "--buckets"],
     ["lineage", "--dataset", "hostile"],
     ["systems", "--dataset", "hostile"],
     ["dataset", "show", "hostile"],
@@ -169,3 +175,15 @@ def test_what_a_spec_says_of_a_system_is_no_markup() -> None:
     assert described is not None
     judge_markdown(described)
     assert not any(node.type == "image" for node in nodes(described))
+
+
+@pytest.mark.usefixtures("hostile")
+def test_a_report_shows_text(tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    result = call("report", "--dataset", "hostile", "fused", "own", "--split", "all", "--out", str(file))
+    assert result.exit_code == 0, result.output
+    text = file.read_text()
+    assert not OBEYED.search(text.replace("\n", ""))
+    assert "<img" not in text
+    data = json.loads(text.split('<script type="application/json" id="data">')[1].split("</script>")[0])
+    assert [question["query"] for question in data["questions"]] == [terminal_text(query) for query in QUESTIONS]

@@ -7,6 +7,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterator
+from html.parser import HTMLParser
 
 import pytest
 import yaml
@@ -18,6 +19,8 @@ from markdown_it.token import Token
 from skb_pipeline.text.sinks import (
     TerminalFormatter,
     csv_cell,
+    html_json,
+    html_text,
     json_text,
     markdown_code_block,
     markdown_list,
@@ -215,3 +218,52 @@ def test_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert list(progress_bar([1], what="x", unit="y")) == [1]
     assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
+
+
+class Parsed(HTMLParser):
+    """What an HTML text consists of."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, object]] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, attrs))
+
+    def handle_endtag(self, tag: str) -> None:
+        self.found.append(("end", tag))
+
+    def handle_data(self, data: str) -> None:
+        self.found.append(("text", data))
+
+
+@MORE
+@given(TEXTS)
+@example("</script><script>alert(1)</script>")
+@example("\" onclick='x'")
+def test_html_shows_the_text_in_elements_and_attributes(text: str) -> None:
+    found = Parsed(f'<p title="{html_text(text)}">{html_text(text)}</p>').found
+    shown = terminal_text(text)
+    assert found == [("p", [("title", shown)]), *([("text", shown)] if shown else []), ("end", "p")]
+    assert not OBEYED.search(html_text(text))
+
+
+@MORE
+@given(TEXTS)
+@example("</script><script>alert(1)</script>")
+@example("<!--<script>")
+@example("\u2028")
+def test_json_in_html_stays_in_its_element(text: str) -> None:
+    made = html_json({text: [text, 1, None, True, (2.5,)]})
+    found = Parsed(f"<script>{made}</script>").found
+    assert found == [("script", []), ("text", made), ("end", "script")]
+    shown = terminal_text(text)
+    assert json.loads(made) == {shown: [shown, 1, None, True, [2.5]]}
+    assert not re.search("[<>&\u2028\u2029]", made)
+
+
+def test_json_in_html_is_what_a_browser_reads() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        html_json([float("nan")])

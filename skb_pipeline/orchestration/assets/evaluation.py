@@ -12,9 +12,10 @@ import dagster as dg
 import numpy as np
 import pandas as pd
 
+from skb_pipeline.evaluation import buckets, tables, traces
 from skb_pipeline.evaluation import metrics as measuring
 from skb_pipeline.evaluation import plan_quality as judging
-from skb_pipeline.evaluation import tables, traces
+from skb_pipeline.evaluation.buckets import BUCKET_ROWS, MISSES, Listed, Reach, bucket_table, build_misses
 from skb_pipeline.evaluation.history import append_history, history_plot, history_rows, joined, read_history
 from skb_pipeline.evaluation.metrics import METRICS, QUERY_METRICS, evaluate_ranking
 from skb_pipeline.evaluation.plan_quality import causes_table, judge_plans, plan_quality_markdown, plan_quality_table
@@ -30,6 +31,7 @@ from skb_pipeline.evaluation.tables import (
 )
 from skb_pipeline.evaluation.traces import TRACES, Traced, build_traces
 from skb_pipeline.graph.branch import branch_hits, outcomes_frame
+from skb_pipeline.graph.memory.csr import CsrGraph
 from skb_pipeline.orchestration import types
 from skb_pipeline.orchestration.assets.ranking import if_wanted
 from skb_pipeline.orchestration.lineage import Made, behind, lineage_markdown, trace_back
@@ -45,7 +47,7 @@ from skb_pipeline.storage.artifacts import Artifact, Draft, stable_hash
 from skb_pipeline.storage.duck import connect, frame_hash, write_tables
 from skb_pipeline.systems.ranked import Ranked
 from skb_pipeline.systems.registry import Registry
-from skb_pipeline.workspace import METRICS_FILE, PLAN_QUALITY_FILE, SKB_FILE
+from skb_pipeline.workspace import CSR_FOLDER, METRICS_FILE, PLAN_QUALITY_FILE, SKB_FILE, skb_of
 
 
 def query_metrics_key(system: str) -> str:
@@ -298,30 +300,64 @@ def traces_asset(registry: Registry) -> dg.AssetsDefinition:
 
     @pipeline_asset(
         "evaluation/traces",
-        inputs=["questions/queries", "skb/store", *(optional(key) for key in rankings.values())],
+        inputs=[
+            "questions/queries",
+            "skb/store",
+            optional("graph/csr"),
+            *(optional(key) for key in rankings.values()),
+        ],
+        partly=["node_types", "relations", "candidates"],  # what counts of them, the rankings of plans tell
         opens=_system_settings(registry),
-        code=[traces],
-        writes=[TRACES],
+        code=[traces, buckets],
+        writes=[TRACES, MISSES, BUCKET_ROWS],
         kinds={"parquet"},
     )
     def tracing(step: Step, draft: Draft) -> None:
-        """For each question: its plan and links, and where every system put each answer.
+        """For each question: its plan and links, where every system put each answer, and why it was missed.
 
-        `skb-pipeline trace --dataset D QUERY_ID` prints one.
+        `skb-pipeline trace --dataset D QUERY_ID` prints one, `skb-pipeline traces --dataset D --where CONDITION` finds
+        some, `skb-pipeline report --dataset D A B` writes a page about two systems.
         """
         made, missing = made_and_missing(step, rankings)
+        queries = QUERIES.read(step.input("questions/queries"))
         with connect(step.input("skb/store").file(SKB_FILE), read_only=True) as con:
             nodes = node_table(con)
+        ranked = {system: Ranked.read(artifact) for system, artifact in made.items()}
         traced = {}
-        for system, artifact in made.items():
-            ranked, declared = Ranked.read(artifact), registry[system]
+        for system, own in ranked.items():
+            declared = registry[system]
             parts = declared.components if all(part in made for part in declared.components) else ()
-            traced[system] = Traced(ranked.ranking, ranked.for_fusion(), ranked.outcomes, parts, declared.terms)
-        frame = build_traces(QUERIES.read(step.input("questions/queries")), traced, nodes)
-        TRACES.write(draft.path, frame)
+            traced[system] = Traced(own.ranking, own.for_fusion(), own.outcomes, parts, declared.terms)
+        frame = build_traces(queries, traced, nodes)
+        listed = {name: Listed(own.ranking, _plans_behind(name, ranked, registry), own.outcomes)
+                  for name, own in ranked.items()}  # fmt: skip
+        misses = build_misses(queries, listed, [name for name in registry.shown if name in made], nodes, _reach(step))
+        counted = bucket_table(misses, queries)
+        for declared_frame, rows in ((TRACES, frame), (MISSES, misses), (BUCKET_ROWS, counted)):
+            declared_frame.write(draft.path, rows)
+        shown = {f"{split} misses": buckets.buckets_markdown(counted, split=split) for split in ("test", "val")
+                 if (counted["split"] == split).any()}  # fmt: skip
         draft.finish(
-            TRACES.hash(frame),
+            stable_hash([TRACES.hash(frame), MISSES.hash(misses)]),
             {"dagster/row_count": len(frame), "systems": len(made), "missing": missing},
+            markdown=shown,
         )
 
     return tracing
+
+
+def _plans_behind(system: str, ranked: dict[str, Ranked], registry: Registry) -> str | None:
+    """The system whose plans a ranking rests on: itself, or the first of its parts that has any."""
+    if system in ranked and ranked[system].outcomes is not None:
+        return system
+    found = (_plans_behind(part, ranked, registry) for part in registry[system].components)
+    return next((name for name in found if name is not None), None)
+
+
+def _reach(step: Step) -> Reach:
+    """What plans could have found; of a graph that could not be made, nothing."""
+    if "graph/csr" in step.lacking:
+        return Reach(None, None)
+    store = step.input("skb/store")
+    graph = CsrGraph.load(step.input("graph/csr").file(CSR_FOLDER), data=skb_of(store))
+    return Reach(graph, GraphSchema.from_spec(step.spec))
