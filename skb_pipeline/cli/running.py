@@ -160,8 +160,15 @@ def _collect_orphans(yes: bool, output: str) -> None:
 @click.command()
 @click.option("--port", default=3000, show_default=True, type=int)
 @click.option("--host", default="127.0.0.1", show_default=True)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="Of what is printed.",
+)
 @readable_errors
-def ui(port: int, host: str) -> None:
+def ui(port: int, host: str, log_level: str) -> None:
     """Start Dagster's UI and daemon on the same home the command line uses."""
     from skb_pipeline.orchestration.running import open_instance, prepare_home
     from skb_pipeline.orchestration.serving import ui_command, ui_environment
@@ -170,7 +177,7 @@ def ui(port: int, host: str) -> None:
     with open_instance(None):
         pass
     note(f"Dagster starts on http://{host}:{port} (about half a minute); stop it with Ctrl-C")
-    os.execve(sys.executable, ui_command(host, port), ui_environment(os.environ))
+    os.execve(sys.executable, ui_command(host, port, log_level), ui_environment(os.environ))
 
 
 def _has_table(outcomes: Sequence[StageOutcome]) -> bool:

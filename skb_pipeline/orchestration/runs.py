@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import time
 
 import dagster as dg
 from dagster._core.storage.runs import SqliteRunStorage
@@ -12,7 +13,10 @@ from dagster._core.storage.runs import SqliteRunStorage
 from skb_pipeline.storage.atomic import process_alive
 
 PARTITION = "dagster/partition"
+TRIGGER = "skb/trigger"
+"""Tag of a run: what asked for it. Runs that a person starts in the UI have none."""
 _HOST, _PID = "skb/host", "skb/pid"
+_PROCESS = "skb/process"
 _UNFINISHED = [
     dg.DagsterRunStatus.NOT_STARTED,
     dg.DagsterRunStatus.QUEUED,
@@ -24,7 +28,22 @@ _UNFINISHED = [
 
 def tags_of_this_process() -> dict[str, str]:
     """Tags of a run that lives in this process. Dagster's daemon does not start it again when the process is gone."""
-    return {_HOST: _host(), _PID: str(os.getpid()), "dagster/max_retries": "0"}
+    return {_HOST: _host(), _PID: str(os.getpid()), "dagster/max_retries": "0", TRIGGER: "command line"}
+
+
+def somebody_waits(run: dg.DagsterRun) -> bool:
+    """Whether a run belongs to a command on a terminal, where an error should be told at once."""
+    return _PID in run.tags
+
+
+def tell_process(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
+    """Let a run carry the process it is in, where its log does not tell on which machine that is.
+
+    The tag holds the run's id too, as Dagster copies tags to the run that it starts again.
+    """
+    if _PID not in run.tags and not isinstance(instance.run_storage, SqliteRunStorage):
+        process = f"{run.run_id}:{_host()}:{os.getpid()}:{int(time.time())}"
+        instance.add_run_tags(run.run_id, {_PROCESS: process})
 
 
 def close_killed_runs(instance: dg.DagsterInstance) -> list[str]:
@@ -32,8 +51,9 @@ def close_killed_runs(instance: dg.DagsterInstance) -> list[str]:
     whether or not they had come to start.
 
     A run of the command line carries its process's number as a tag. One of the UI tells it in its log once its process
-    runs; that counts where Dagster's storage is SQLite, which serves one machine. What has no process yet, in the
-    queue or on its way out of it, is left to Dagster's daemon.
+    runs; that counts where Dagster's storage is SQLite, which serves one machine. Elsewhere it carries a tag, with the
+    machine's name, once its first step begins (:func:`tell_process`), and runs of other machines are left alone. What
+    has no process yet, in the queue or on its way out of it, is left to Dagster's daemon.
 
     Returns:
         Ids of the runs that were closed.
@@ -48,6 +68,9 @@ def close_killed_runs(instance: dg.DagsterInstance) -> list[str]:
             instance.report_run_canceled(run, told)
         else:
             instance.report_run_failed(run, told)
+        # Without a daemon nobody else gives back the places that its steps held in pools.
+        if instance.event_log_storage.supports_global_concurrency_limits:
+            instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
         closed.append(run.run_id)
     return closed
 
@@ -58,6 +81,9 @@ def _process_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> tuple[int
     if _PID in run.tags:
         mine = run.tags.get(_HOST) == _host() and run.tags[_PID].isdigit()
         return (int(run.tags[_PID]), record.create_timestamp.timestamp()) if mine else None
+    told = run.tags.get(_PROCESS, "").split(":")
+    if told[:2] == [run.run_id, _host()] and all(part.isdigit() for part in told[2:]) and len(told) == 4:
+        return int(told[2]), float(told[3])
     if not isinstance(instance.run_storage, SqliteRunStorage):
         return None
     for event in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):

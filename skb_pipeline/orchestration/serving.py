@@ -18,9 +18,15 @@ def workspace_file() -> Path:
     return (project_root() or Path(__file__).parents[1]) / "workspace.yaml"
 
 
-def ui_command(host: str, port: int) -> list[str]:
-    """What starts webserver, daemon and code server together."""
-    return [sys.executable, "-m", "dagster", "dev", "-w", str(workspace_file()), "-h", host, "-p", str(port)]
+def ui_command(host: str, port: int, log_level: str) -> list[str]:
+    """What starts webserver, daemon and code server together.
+
+    Args:
+        log_level: of what they print (``debug``, ``info``, ``warning``, ``error``); runs keep all their events.
+    """
+    place = ["-w", str(workspace_file()), "-h", host, "-p", str(port)]
+    levels = ["--log-level", log_level, "--code-server-log-level", log_level]
+    return [sys.executable, "-m", "dagster", "dev", *place, *levels]
 
 
 def ui_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -90,6 +90,38 @@ def test_a_run_of_the_ui_is_known_by_the_process_that_speaks_in_its_log(instance
     assert close_killed_runs(instance) == [dead.run_id]
 
 
+def test_a_run_that_tells_its_machine_is_closed_on_that_machine_only(instance: dg.DagsterInstance) -> None:
+    def told(host: str, pid: int, of: str = "") -> str:
+        run = new_run(instance, "STARTED")
+        now = int(run_at(instance, run.run_id))
+        instance.add_run_tags(run.run_id, {"skb/process": f"{of or run.run_id}:{host}:{pid}:{now}"})
+        return run.run_id
+
+    dead = told(runs._host(), NOBODYS)
+    told("another-machine", NOBODYS)
+    told(runs._host(), os.getpid())
+    told(runs._host(), NOBODYS, of=dead)  # a run that was started again has the tags of the one before
+    assert close_killed_runs(instance) == [dead]
+
+
+def run_at(instance: dg.DagsterInstance, run_id: str) -> float:
+    (record,) = instance.get_run_records(dg.RunsFilter(run_ids=[run_id]))
+    return record.create_timestamp.timestamp()
+
+
+def test_a_killed_run_gives_its_place_in_a_pool_back(instance: dg.DagsterInstance) -> None:
+    storage = instance.event_log_storage
+    storage.initialize_concurrency_limit_to_default("gpu")
+    dead = new_run(instance, "STARTED", host=runs._host(), pid=str(NOBODYS))
+    assert storage.claim_concurrency_slot("gpu", dead.run_id, "index__dense").is_claimed
+    other = new_run(instance, "STARTED", host=runs._host(), pid=str(os.getpid()))
+    assert not storage.claim_concurrency_slot("gpu", other.run_id, "index__dense").is_claimed  # one place by default
+    assert close_killed_runs(instance) == [dead.run_id]
+    assert storage.claim_concurrency_slot("gpu", other.run_id, "index__dense").is_claimed
+    storage.free_concurrency_slots_for_run(other.run_id)
+    instance.report_run_failed(other)
+
+
 def die_before_starting() -> None:
     """What ``materialise`` does first, and then the end."""
     with open_instance(["mini"]) as instance:
