@@ -59,7 +59,7 @@ class StageOutcome:
 def prepare_home() -> Path:
     """Create the home folder with Dagster's home inside, put ``dagster.yaml`` there, set ``DAGSTER_HOME``.
 
-    Several processes may do so at once.
+    Several processes may do so at once. ``$SKB_DAGSTER_YAML`` names other settings than those that are shipped.
 
     Returns:
         Dagster's home.
@@ -70,7 +70,8 @@ def prepare_home() -> Path:
     home = skb_home()
     dagster_home = home / "dagster"
     root = project_root()
-    shipped = ((root or Path(__file__).parents[1]) / "dagster.yaml").read_bytes()
+    default = (root or Path(__file__).parents[1]) / "dagster.yaml"
+    shipped = Path(os.environ.get("SKB_DAGSTER_YAML") or default).read_bytes()
     try:
         dagster_home.mkdir(parents=True, exist_ok=True)
         (home / "catalogue").mkdir(exist_ok=True)
