@@ -270,7 +270,7 @@ class Encoder:
             return own_prompts(find_model(self.spec))
         except EncoderError as error:
             told = 'encoder.query_prefix and encoder.document_prefix in the spec make it needless ("" for none)'
-            raise EncoderError(f"{error}; {told}") from error
+            raise type(error)(f"{error}; {told}") from error
 
     def token_counts(self, texts: Sequence[str], role: Role) -> np.ndarray:
         """Tokens of each text with its prefix and the model's special tokens, before anything is cut off.
