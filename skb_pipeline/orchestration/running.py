@@ -19,7 +19,7 @@ from skb_pipeline.datasets.catalogue import get_spec
 from skb_pipeline.datasets.unchanged import SourceChangedError
 from skb_pipeline.errors import UnknownNameError, UserError, unknown_name
 from skb_pipeline.orchestration.partitions import register_datasets
-from skb_pipeline.orchestration.runs import close_killed_runs, tags_of_this_process
+from skb_pipeline.orchestration.runs import close_killed_runs, killed_runs_closed, tags_of_this_process
 from skb_pipeline.orchestration.sensors import TABLE_FOLLOWS
 from skb_pipeline.storage.atomic import file_lock, write_bytes
 from skb_pipeline.storage.paths import HomeError, home_fault, project_root, skb_home
@@ -189,20 +189,21 @@ def materialise(
         if instance is not None:
             register_datasets(live, [dataset])
             close_killed_runs(live)
-        for _ in range(_TRIES):
-            result = job.execute_in_process(
-                instance=live,
-                partition_key=dataset,
-                asset_selection=selection,
-                run_config=_run_config(selection or list(keys.values()), force, plans or {}),
-                tags=tags,
-                raise_on_error=False,
-            )
-            if only is not None or not _source_changed(result):
-                break
-        outcomes = _outcomes(result)
-        if not result.success and _METRICS in (selection or keys.values()):
-            outcomes += _table_of_the_others(defs, live, dataset, tags, done={o.asset for o in outcomes})
+        with killed_runs_closed(live):
+            for _ in range(_TRIES):
+                result = job.execute_in_process(
+                    instance=live,
+                    partition_key=dataset,
+                    asset_selection=selection,
+                    run_config=_run_config(selection or list(keys.values()), force, plans or {}),
+                    tags=tags,
+                    raise_on_error=False,
+                )
+                if only is not None or not _source_changed(result):
+                    break
+            outcomes = _outcomes(result)
+            if not result.success and _METRICS in (selection or keys.values()):
+                outcomes += _table_of_the_others(defs, live, dataset, tags, done={o.asset for o in outcomes})
     if not result.success:
         raise RunFailedError(_failure(result, dataset), outcomes)
     return outcomes

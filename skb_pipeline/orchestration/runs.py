@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import re
 import socket
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import dagster as dg
 from dagster._core.storage.runs import SqliteRunStorage
@@ -73,6 +76,29 @@ def close_killed_runs(instance: dg.DagsterInstance) -> list[str]:
             instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
         closed.append(run.run_id)
     return closed
+
+
+@contextmanager
+def killed_runs_closed(instance: dg.DagsterInstance, every: float = 30.0) -> Iterator[None]:
+    """Close killed runs again and again, every so many seconds, in a thread.
+
+    A run of the command line may wait for a place in a pool that another run holds; when that is killed and no daemon
+    is there, nobody else would give the place back.
+    """
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.wait(every):
+            with suppress(Exception):  # a busy database: the next look may do it, and the run tells what stays broken
+                close_killed_runs(instance)
+
+    thread = threading.Thread(target=look, name="killed-runs", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def _process_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> tuple[int, float] | None:

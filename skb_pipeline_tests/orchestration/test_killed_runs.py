@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import signal
+import threading
+import time
 from collections.abc import Iterator
 
 import dagster as dg
@@ -11,7 +13,7 @@ from dagster._core.events import EngineEventData
 
 from skb_pipeline.orchestration import runs
 from skb_pipeline.orchestration.running import open_instance, prepare_home
-from skb_pipeline.orchestration.runs import close_killed_runs, unfinished_runs
+from skb_pipeline.orchestration.runs import close_killed_runs, killed_runs_closed, unfinished_runs
 
 NOBODYS = 2**22 + 1
 """Above the largest number a process can have."""
@@ -120,6 +122,19 @@ def test_a_killed_run_gives_its_place_in_a_pool_back(instance: dg.DagsterInstanc
     assert storage.claim_concurrency_slot("gpu", other.run_id, "index__dense").is_claimed
     storage.free_concurrency_slots_for_run(other.run_id)
     instance.report_run_failed(other)
+
+
+def test_what_is_killed_meanwhile_is_closed_without_a_daemon(instance: dg.DagsterInstance) -> None:
+    with killed_runs_closed(instance, every=0.05):
+        dead = new_run(instance, "STARTED", host=runs._host(), pid=str(NOBODYS))
+        for _ in range(400):
+            found = instance.get_run_by_id(dead.run_id)
+            assert found is not None
+            if found.status is dg.DagsterRunStatus.FAILURE:
+                break
+            time.sleep(0.05)
+    assert found.status is dg.DagsterRunStatus.FAILURE
+    assert not any(thread.name == "killed-runs" for thread in threading.enumerate())
 
 
 def die_before_starting() -> None:
