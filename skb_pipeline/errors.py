@@ -1,5 +1,5 @@
-"""``UserError``: the base of every error that the person in front of the screen can mend; and the words for a name
-that is not there."""
+"""``UserError``: the base of every error that the person in front of the screen can mend; those that may pass by
+themselves; and the words for a name that is not there."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ class UserError(Exception):
     def __str__(self) -> str:
         """The message; a KeyError among the bases would put it in quotes."""
         return str(self.args[0]) if len(self.args) == 1 else super().__str__()
+
+
+class PassingError(UserError):
+    """Something outside is away for now (a server, a model hub): the same may succeed in a minute."""
 
 
 class UnknownNameError(UserError, KeyError):

@@ -9,7 +9,7 @@ import pytest
 from skb_pipeline.cli import cli
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 IMPORT = re.compile(r"^from (skb_pipeline[\w.]*) import \(?([\w, ]+)", re.MULTILINE)
 MENTION = re.compile(r"`(skb_pipeline(?:\.[a-z_0-9]+)+)(?:\.[A-Za-z_]+)?`")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")

@@ -66,26 +66,37 @@ def run(name: str, to: str | None, force: bool, engine: str | None, questions: i
 @click.option("--dataset", "name", help="Clean up behind this dataset.", callback=known_dataset)
 @click.option("--all", "everything", is_flag=True, help="List what belongs to no spec.")
 @click.option("--yes", is_flag=True, help="With --all: remove what is listed.")
+@click.option(
+    "--keep-runs",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    envvar="SKB_KEEP_RUNS",
+    show_envvar=True,
+    help="Newest runs that stay in Dagster's history.",
+)
 @format_option
 @readable_errors
-def gc(name: str | None, everything: bool, yes: bool, output: str) -> None:
+def gc(name: str | None, everything: bool, yes: bool, keep_runs: int, output: str) -> None:
     """Remove what is of no use any more.
 
     With --dataset: all but two versions of each artefact, leftovers and half-done work of killed and failed
-    runs, failures told of systems that are gone, and vectors of encoders that no kept version was made with. With
-    --all: list the datasets that have no spec any more, with the size of what they left; --yes removes it, as `dataset
-    remove` does one by one. Not while a run of the dataset is going on.
+    runs, failures told of systems that are gone, vectors of encoders that no kept version was made with, and old runs
+    in Dagster's history, unless they made what is kept. With --all: list the datasets that have no spec any more, with
+    the size of what they left; --yes removes it, as `dataset remove` does one by one. Not while a run of the dataset is
+    going on.
     """
     if (name is None) == (not everything) or (yes and not everything):
         raise click.UsageError("give either --dataset NAME or --all; --yes goes with --all")
     if name is None:
         _collect_orphans(yes, output)
     else:
-        _collect_garbage(name)
+        _collect_garbage(name, keep_runs)
 
 
-def _collect_garbage(name: str) -> None:
+def _collect_garbage(name: str, keep_runs: int) -> None:
     from skb_pipeline.datasets.catalogue import spec_files
+    from skb_pipeline.orchestration.old_runs import remove_old_runs
     from skb_pipeline.orchestration.removal import check_idle, opened
     from skb_pipeline.orchestration.running import asset_keys
     from skb_pipeline.storage.rows.collection import fingerprints_in_use, remove_unused
@@ -96,11 +107,14 @@ def _collect_garbage(name: str) -> None:
     with opened() as (workspace, instance), writing(workspace.store.of_dataset(name), "gc"):
         encoder, cache = workspace.open_encoder(workspace.spec(name))
         check_idle(instance, name)
-        removed = workspace.store.collect_garbage(name, asset_keys())
+        keys = asset_keys()
+        removed = workspace.store.collect_garbage(name, keys)
         in_use = [encoder.model_fingerprint, *fingerprints_in_use(workspace.store, name)]
         unused = remove_unused(workspace.caches(name), in_use)
         merged = cache.merge(at=2)
+        runs = remove_old_runs(instance, workspace.store, name, keys, keep=keep_runs)
     note(f"{len(removed)} old versions and {len(unused)} unused vector caches removed, {merged} cache parts merged")
+    note(f"{runs.runs} old runs removed from Dagster's history, {shown_size(runs.size)} of files")
 
 
 def _collect_orphans(yes: bool, output: str) -> None:
@@ -129,20 +143,24 @@ def _collect_orphans(yes: bool, output: str) -> None:
 @click.command()
 @click.option("--port", default=3000, show_default=True, type=int)
 @click.option("--host", default="127.0.0.1", show_default=True)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="Of what is printed.",
+)
 @readable_errors
-def ui(port: int, host: str) -> None:
+def ui(port: int, host: str, log_level: str) -> None:
     """Start Dagster's UI and daemon on the same home the command line uses."""
     from skb_pipeline.orchestration.running import open_instance, prepare_home
-    from skb_pipeline.storage.paths import project_root
+    from skb_pipeline.orchestration.serving import ui_command, ui_environment
 
     prepare_home()
     with open_instance(None):
         pass
     note(f"Dagster starts on http://{host}:{port} (about half a minute); stop it with Ctrl-C")
-    root = project_root()
-    # The workspace file gives the code location one name for ever, so that switched-on sensors stay on.
-    where = ["-w", str(root / "workspace.yaml")] if root else ["-m", "skb_pipeline.definitions"]
-    os.execv(sys.executable, [sys.executable, "-m", "dagster", "dev", *where, "-h", host, "-p", str(port)])
+    os.execve(sys.executable, ui_command(host, port, log_level), ui_environment(os.environ))
 
 
 def _has_table(outcomes: Sequence[StageOutcome]) -> bool:

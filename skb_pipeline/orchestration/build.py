@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from skb_pipeline.orchestration import checks, jobs, sensors
+from skb_pipeline.orchestration import checks, jobs, sensors, telling
 from skb_pipeline.orchestration.assets import catalog, evaluation, graph, index, neo4j, planning, questions, skb, text
 from skb_pipeline.orchestration.assets import ranking as rankings
 from skb_pipeline.orchestration.console import mend_console
@@ -41,7 +41,7 @@ def build_defs(resources: Mapping[str, Any] | None = None, registry: Registry | 
             checks.equals_the_ranking_in_memory,
         ],
         jobs=jobs.ALL,
-        sensors=sensors.ALL,
+        sensors=[*sensors.ALL, *telling.ALL],
         resources={"workspace": WorkspaceResource(), **(resources or {})},
         executor=dg.in_process_executor,
     )

@@ -261,6 +261,13 @@ def every_system_is_there(context: dg.AssetCheckExecutionContext, workspace: Wor
     )
 
 
+@_check("evaluation/metrics", blocking=False)
+def made_in_time(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+    """Files that changed, or a planned time, were followed within `SKB_OVERDUE_HOURS` (six if that is not set). A run
+    that makes the table passes it; the sensor `overdue_tables` looks again between runs."""
+    return dg.AssetCheckResult(passed=True, severity=dg.AssetCheckSeverity.WARN)
+
+
 ALL = [
     store_is_sound,
     fields_are_filled,
@@ -272,5 +279,6 @@ ALL = [
     dense_index_is_complete,
     branches_find_something,
     every_system_is_there,
+    made_in_time,
 ]
 """Checks of what every registry has; those of rankings follow from the systems."""

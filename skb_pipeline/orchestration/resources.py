@@ -8,6 +8,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from skb_pipeline.orchestration.runs import tell_process
 from skb_pipeline.orchestration.starters import started_here
 from skb_pipeline.storage.paths import is_dataset_name
 from skb_pipeline.storage.writing import writing
@@ -45,7 +46,9 @@ class WorkspaceResource(dg.ConfigurableResource[Workspace]):
             yield workspace
 
     def create_resource(self, context: dg.InitResourceContext) -> Workspace:
-        """The workspace; nothing is opened yet."""
+        """The workspace; nothing is opened yet. It is made once per run, in the run's process."""
+        if context.instance is not None and context.run is not None:
+            tell_process(context.instance, context.run)
         return Workspace(Path(self.home)) if self.home else Workspace()
 
 

@@ -20,7 +20,7 @@ from skb_pipeline.datasets.catalogue import get_spec
 from skb_pipeline.datasets.unchanged import SourceChangedError
 from skb_pipeline.errors import UnknownNameError, UserError, unknown_name
 from skb_pipeline.orchestration.partitions import register_datasets
-from skb_pipeline.orchestration.runs import close_killed_runs
+from skb_pipeline.orchestration.runs import close_killed_runs, killed_runs_closed
 from skb_pipeline.orchestration.sensors import TABLE_FOLLOWS
 from skb_pipeline.orchestration.starters import starter_tags
 from skb_pipeline.storage.atomic import file_lock, write_bytes
@@ -62,7 +62,7 @@ class StageOutcome:
 def prepare_home() -> Path:
     """Create the home folder with Dagster's home inside, put ``dagster.yaml`` there, set ``DAGSTER_HOME``.
 
-    Several processes may do so at once.
+    Several processes may do so at once. ``$SKB_DAGSTER_YAML`` names other settings than those that are shipped.
 
     Returns:
         Dagster's home.
@@ -73,7 +73,8 @@ def prepare_home() -> Path:
     home = skb_home()
     dagster_home = home / "dagster"
     root = project_root()
-    shipped = ((root or Path(__file__).parents[1]) / "dagster.yaml").read_bytes()
+    default = (root or Path(__file__).parents[1]) / "dagster.yaml"
+    shipped = Path(os.environ.get("SKB_DAGSTER_YAML") or default).read_bytes()
     try:
         dagster_home.mkdir(parents=True, exist_ok=True)
         (home / "catalogue").mkdir(exist_ok=True)
@@ -195,21 +196,22 @@ def materialise(
         if instance is not None:
             register_datasets(live, [dataset])
             close_killed_runs(live)
-        for again in range(_TRIES):
-            result = job.execute_in_process(
-                instance=live,
-                partition_key=dataset,
-                asset_selection=selection,
-                run_config=_run_config(selection or list(keys.values()), force, plans or {}),
-                tags=tags,
-                run_id=None if again else run_id,
-                raise_on_error=False,
-            )
-            if only is not None or not _source_changed(result):
-                break
-        outcomes = _outcomes(result)
-        if not result.success and _METRICS in (selection or keys.values()):
-            outcomes += _table_of_the_others(defs, live, dataset, tags, done={o.asset for o in outcomes})
+        with killed_runs_closed(live):
+            for again in range(_TRIES):
+                result = job.execute_in_process(
+                    instance=live,
+                    partition_key=dataset,
+                    asset_selection=selection,
+                    run_config=_run_config(selection or list(keys.values()), force, plans or {}),
+                    tags=tags,
+                    run_id=None if again else run_id,
+                    raise_on_error=False,
+                )
+                if only is not None or not _source_changed(result):
+                    break
+            outcomes = _outcomes(result)
+            if not result.success and _METRICS in (selection or keys.values()):
+                outcomes += _table_of_the_others(defs, live, dataset, tags, done={o.asset for o in outcomes})
     if not result.success:
         raise RunFailedError(_failure(result, dataset), outcomes)
     return outcomes

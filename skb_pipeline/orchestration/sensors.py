@@ -16,6 +16,8 @@ from skb_pipeline.orchestration.following import Decision, Followed, Look, RunSt
 from skb_pipeline.orchestration.jobs import materialise, table
 from skb_pipeline.orchestration.partitions import DATASETS
 from skb_pipeline.orchestration.runs import PARTITION, close_killed_runs, unfinished_runs
+from skb_pipeline.orchestration.settings import WATCH
+from skb_pipeline.orchestration.starters import TRIGGER
 from skb_pipeline.planning.engines.from_file import plan_path
 from skb_pipeline.storage.artifacts import stable_hash
 from skb_pipeline.text.sinks import terminal_text
@@ -26,7 +28,8 @@ TABLE_FOLLOWS = "skb/table_follows"
 REQUEST = "skb/request"
 """Tag of a run that follows a change: the id of the request."""
 _BUILT = "evaluation/metrics"
-_STARTED_AGAIN = "dagster/will_retry"
+STARTED_AGAIN = "dagster/will_retry"
+"""Tag with the value ``true`` of a failed run that Dagster starts again by itself."""
 
 
 @dg.sensor(
@@ -49,7 +52,8 @@ def catalogue_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult:
     for name, path in files.items():
         followed = Followed.from_json(cursor.get(name))
         try:
-            decision = _decide(context.instance, name, path, followed)
+            spec = get_spec(name)
+            decision = _decide(context.instance, spec, path, followed)
         except Exception as error:  # whatever a spec or a folder holds
             decision = Decision(followed, told=terminal_text(f"cannot be looked at: {error}"))
         else:
@@ -59,7 +63,7 @@ def catalogue_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         if decision.request is not None:
             requests.append(
                 dg.RunRequest(run_key=f"{name}:{decision.request}", partition_key=name,
-                              tags={REQUEST: decision.request})
+                              tags={REQUEST: decision.request, TRIGGER: _trigger(spec)})
             )  # fmt: skip
     told += [f"{name}: its spec is gone; what was made of it stays" for name in cursor if name not in files]
     for line in told:
@@ -80,8 +84,12 @@ def _cursor(text: str | None) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _decide(instance: dg.DagsterInstance, name: str, path: Path, followed: Followed) -> Decision:
-    spec = get_spec(name)
+def _trigger(spec: DatasetSpec) -> str:
+    return "change" if spec.refresh in (None, WATCH) else "planned time"
+
+
+def _decide(instance: dg.DagsterInstance, spec: DatasetSpec, path: Path, followed: Followed) -> Decision:
+    name = spec.name
     policy = policy_of(spec.refresh, Workspace().store.current(name, _BUILT) is not None)
     if policy is None:
         return Decision(followed)
@@ -142,12 +150,14 @@ def table_of_the_others(context: dg.RunFailureSensorContext) -> dg.RunRequest | 
     if run.job_name == table.name or TABLE_FOLLOWS in run.tags:
         return dg.SkipReason("the table itself failed, or whoever started the run makes it")
     now = context.instance.get_run_by_id(run.run_id)
-    if now is not None and now.tags.get(_STARTED_AGAIN) == "true":
+    if now is not None and now.tags.get(STARTED_AGAIN) == "true":
         return dg.SkipReason("its process was killed; it is started again as a whole")
     wanted = run.asset_selection is None or dg.AssetKey(["evaluation", "metrics"]) in run.asset_selection
     if run.job_name not in (materialise.name, "__ASSET_JOB") or not wanted or "dagster/partition" not in run.tags:
         return dg.SkipReason("no metric table was asked for")
-    return dg.RunRequest(run_key=run.run_id, partition_key=run.tags["dagster/partition"])
+    return dg.RunRequest(
+        run_key=run.run_id, partition_key=run.tags["dagster/partition"], tags={TRIGGER: "failed system"}
+    )
 
 
 ALL = [catalogue_changes, killed_runs, table_of_the_others]

@@ -9,6 +9,8 @@ import socket
 import dagster as dg
 
 HOST, PID = "skb/host", "skb/pid"
+TRIGGER = "skb/trigger"
+"""Tag of a run: what asked for it. Runs that a person starts in the UI have none."""
 
 
 def this_host() -> str:
@@ -19,7 +21,7 @@ def this_host() -> str:
 def starter_tags() -> dict[str, str]:
     """Tags of a run that this process executes itself, as the one that writes its dataset. Dagster's daemon does not
     start it again when the process is gone."""
-    return {HOST: this_host(), PID: str(os.getpid()), "dagster/max_retries": "0"}
+    return {HOST: this_host(), PID: str(os.getpid()), "dagster/max_retries": "0", TRIGGER: "command line"}
 
 
 def started_here(run: dg.DagsterRun) -> bool:

@@ -19,10 +19,11 @@ import dagster as dg
 import pandas as pd
 
 from skb_pipeline.datasets.spec import DatasetSpec
-from skb_pipeline.errors import UserError
+from skb_pipeline.errors import PassingError, UserError
 from skb_pipeline.orchestration.generations import SECTIONS, failure_below, record_generation
 from skb_pipeline.orchestration.partitions import DATASETS
 from skb_pipeline.orchestration.resources import WorkspaceParam
+from skb_pipeline.orchestration.runs import somebody_waits
 from skb_pipeline.orchestration.spec_view import declared_spec
 from skb_pipeline.storage.artifacts import (
     Artifact,
@@ -41,6 +42,8 @@ OWNER = "team:retrieval"
 _VERSION_LENGTH = 32
 _PACKAGE = "skb_pipeline."
 _DECLARED = "skb_declared"
+WAITS = (15.0, 60.0, 240.0)
+"""Seconds before a step is tried again that failed for a reason which may pass by itself."""
 
 
 class StepConfig(dg.Config):
@@ -160,6 +163,7 @@ def pipeline_asset(
     kinds: set[str],
     description: str | None = None,
     optional: bool = False,
+    pool: str | None = None,
 ) -> Callable[[Build], dg.AssetsDefinition]:
     """Declare an asset ``stage/name``: its group is the stage, its partition the dataset.
 
@@ -184,6 +188,7 @@ def pipeline_asset(
         kinds: icons in the UI.
         description: default is the function's docstring.
         optional: it may end without a result (``Opened.skip``).
+        pool: what steps of all runs share (``gpu``, ``llm``, ``neo4j``), as many at a time as Dagster's settings say.
     """
     stage, _ = key.split("/")
     read = tuple(i if isinstance(i, Input) else Input(i) for i in inputs)
@@ -210,6 +215,7 @@ def pipeline_asset(
             owners=[OWNER],
             description=description or inspect.cleandoc(build.__doc__ or ""),
             output_required=not optional,
+            pool=pool,
             metadata={"code": [module.__name__ for module in code], "function": _place(build)},
         )(compute)
 
@@ -245,6 +251,9 @@ def _execute(
     except Exception as error:
         told = str(error) if isinstance(error, UserError | dg.Failure) else f"{type(error).__name__}: {error}"
         store.record_failure(context.partition_key, declared.key, told)
+        if isinstance(error, PassingError) and context.retry_number < len(WAITS) and not somebody_waits(context.run):
+            context.log.warning(terminal_text(f"{told}; tried again"))
+            raise dg.RetryRequested(len(WAITS), WAITS[context.retry_number]) from error
         with contextlib.suppress(OSError, UserError):  # the first error is the one to tell
             record_generation(context, workspace)
         raise

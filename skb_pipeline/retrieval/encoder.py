@@ -27,12 +27,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from skb_pipeline.errors import UserError
+from skb_pipeline.errors import PassingError, UserError
 from skb_pipeline.retrieval.settings import EncoderSpec
 from skb_pipeline.storage import atomic
 from skb_pipeline.storage.artifacts import stable_hash
@@ -61,6 +62,10 @@ _LEAST_ROWS, _MOST_ROWS, _TOKENS_AT_ONCE = 2, 8, 512
 
 class EncoderError(UserError, RuntimeError):
     """A model that cannot be found or used, or one whose output is no usable vector."""
+
+
+class HubAwayError(EncoderError, PassingError):
+    """The model hub does not answer now."""
 
 
 @dataclass(frozen=True)
@@ -159,13 +164,18 @@ def model_file(source: ModelSource, name: str) -> Path | None:
     """A file of a model; None where it has no such file. Of a hub model, only this file is fetched if it is not here.
 
     Raises:
-        EncoderError: the file is not on this machine and the hub cannot be asked.
+        EncoderError: the file is not on this machine and the hub cannot be asked. HubAwayError if it may answer later.
     """
     if source.folder is not None:
         path = source.folder / name
         return path if path.is_file() else None
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+    )
 
     cache = os.environ.get("SENTENCE_TRANSFORMERS_HOME")  # where sentence-transformers puts models, if set
     here = [
@@ -178,12 +188,16 @@ def model_file(source: ModelSource, name: str) -> Path | None:
         return None
     try:
         return Path(hf_hub_download(str(source.hub_id), name, revision=source.revision, cache_dir=cache))
-    except LocalEntryNotFoundError as error:
-        raise EncoderError(f"{name} of {source.hub_id!r} is not on this machine: {error}") from error
+    except LocalEntryNotFoundError as error:  # the hub was not to be asked, or did not answer
+        offline = error.__cause__ is None or isinstance(error.__cause__, OfflineModeIsEnabled)
+        kind = EncoderError if offline else HubAwayError
+        raise kind(f"{name} of {source.hub_id!r} is not on this machine: {error}") from error
     except EntryNotFoundError:
         return None
     except (HfHubHTTPError, OSError) as error:
-        raise EncoderError(f"{name} of {source.hub_id!r} cannot be fetched: {error}") from error
+        status = getattr(getattr(error, "response", None), "status_code", 0)
+        kind = HubAwayError if status == HTTPStatus.TOO_MANY_REQUESTS or status >= 500 else EncoderError
+        raise kind(f"{name} of {source.hub_id!r} cannot be fetched: {error}") from error
 
 
 def own_prompts(source: ModelSource) -> dict[Role, str]:
@@ -293,7 +307,7 @@ class Encoder:
             return own_prompts(find_model(self.spec))
         except EncoderError as error:
             told = 'encoder.query_prefix and encoder.document_prefix in the spec make it needless ("" for none)'
-            raise EncoderError(f"{error}; {told}") from error
+            raise type(error)(f"{error}; {told}") from error
 
     def token_counts(self, texts: Sequence[str], role: Role) -> np.ndarray:
         """Tokens of each text with its prefix and the model's special tokens, before anything is cut off.

@@ -144,7 +144,7 @@ _MARKUP = re.compile(
 def markdown_text(text: str) -> str:
     """``text`` as one line of Markdown that shows just these characters: no heading, list, link, picture or HTML, and
     no end of a table's cell. Runs of blanks and line ends become one blank."""
-    line = re.sub(r"[ \t\r\n]+", " ", text).strip(" ")
+    line = re.sub(r"[ \t\r\n]+", " ", text).strip()  # readers of Markdown drop blanks of all kinds at the ends
     return _MARKUP.sub(_escaped, terminal_text(line))
 
 

@@ -27,10 +27,11 @@ class LiveDagster:
     Attributes:
         home: what ``SKB_HOME`` is to them.
         log: their output.
+        folder: where they are started; None for where this process is.
     """
 
-    def __init__(self, home: Path, log: Path) -> None:
-        self.home, self.log = home, log
+    def __init__(self, home: Path, log: Path, folder: Path | None = None) -> None:
+        self.home, self.log, self.folder = home, log, folder
         self.port = 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -46,11 +47,12 @@ class LiveDagster:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        command = [sys.executable, "-m", "skb_pipeline.cli", "ui", "--port", str(self.port)]
+        command = [sys.executable, "-P", "-m", "skb_pipeline.cli", "ui", "--port", str(self.port)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdout=log, stderr=log, start_new_session=True, env={**os.environ, "SKB_HOME": str(self.home)}
-            )
+                command, stdout=log, stderr=log, start_new_session=True, cwd=self.folder,
+                env={**os.environ, "SKB_HOME": str(self.home)},
+            )  # fmt: skip
         self.wait(self._loaded, START_SECONDS, "the code location is not loaded")
 
     def _loaded(self) -> bool:

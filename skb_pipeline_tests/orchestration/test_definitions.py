@@ -44,6 +44,17 @@ def test_checks_are_partitioned_and_structural_ones_block() -> None:
     }.items()
 
 
+def test_what_shares_a_card_or_a_server_takes_turns(graph: Any) -> None:
+    pools = {"/".join(key.path): pool for key in graph.materializable_asset_keys for pool in graph.get(key).pools or ()}
+    assert pools == {
+        "index/dense": "gpu",
+        "graph/anchors": "gpu",
+        "planning/query_plans": "llm",
+        "graph/neo4j": "neo4j",
+        "ranking/graph_neo4j": "neo4j",
+    }
+
+
 def test_nothing_starts_by_itself_beside_the_sensors(graph: Any) -> None:
     # A condition per asset asked for children before all of their ancestors were fresh: see docs/refresh.md.
     assert {key for key in graph.materializable_asset_keys if graph.get(key).automation_condition is not None} == set()

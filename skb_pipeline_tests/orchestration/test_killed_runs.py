@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import signal
+import threading
+import time
 from collections.abc import Iterator
 
 import dagster as dg
@@ -10,7 +12,7 @@ import pytest
 from dagster._core.events import EngineEventData
 
 from skb_pipeline.orchestration.running import open_instance, prepare_home
-from skb_pipeline.orchestration.runs import close_killed_runs, unfinished_runs
+from skb_pipeline.orchestration.runs import close_killed_runs, killed_runs_closed, unfinished_runs
 from skb_pipeline.orchestration.starters import this_host
 
 NOBODYS = 2**22 + 1
@@ -88,6 +90,51 @@ def test_a_run_of_the_ui_is_known_by_the_process_that_speaks_in_its_log(instance
         told = f"Started process for run (pid: {pid})."
         instance.report_engine_event(told, run, EngineEventData.in_process(pid))
     assert close_killed_runs(instance) == [dead.run_id]
+
+
+def test_a_run_that_tells_its_machine_is_closed_on_that_machine_only(instance: dg.DagsterInstance) -> None:
+    def told(host: str, pid: int, of: str = "") -> str:
+        run = new_run(instance, "STARTED")
+        now = int(run_at(instance, run.run_id))
+        instance.add_run_tags(run.run_id, {"skb/process": f"{of or run.run_id}:{host}:{pid}:{now}"})
+        return run.run_id
+
+    dead = told(this_host(), NOBODYS)
+    told("another-machine", NOBODYS)
+    told(this_host(), os.getpid())
+    told(this_host(), NOBODYS, of=dead)  # a run that was started again has the tags of the one before
+    assert close_killed_runs(instance) == [dead]
+
+
+def run_at(instance: dg.DagsterInstance, run_id: str) -> float:
+    (record,) = instance.get_run_records(dg.RunsFilter(run_ids=[run_id]))
+    return record.create_timestamp.timestamp()
+
+
+def test_a_killed_run_gives_its_place_in_a_pool_back(instance: dg.DagsterInstance) -> None:
+    storage = instance.event_log_storage
+    storage.initialize_concurrency_limit_to_default("gpu")
+    dead = new_run(instance, "STARTED", host=this_host(), pid=str(NOBODYS))
+    assert storage.claim_concurrency_slot("gpu", dead.run_id, "index__dense").is_claimed
+    other = new_run(instance, "STARTED", host=this_host(), pid=str(os.getpid()))
+    assert not storage.claim_concurrency_slot("gpu", other.run_id, "index__dense").is_claimed  # one place by default
+    assert close_killed_runs(instance) == [dead.run_id]
+    assert storage.claim_concurrency_slot("gpu", other.run_id, "index__dense").is_claimed
+    storage.free_concurrency_slots_for_run(other.run_id)
+    instance.report_run_failed(other)
+
+
+def test_what_is_killed_meanwhile_is_closed_without_a_daemon(instance: dg.DagsterInstance) -> None:
+    with killed_runs_closed(instance, every=0.05):
+        dead = new_run(instance, "STARTED", host=this_host(), pid=str(NOBODYS))
+        for _ in range(400):
+            found = instance.get_run_by_id(dead.run_id)
+            assert found is not None
+            if found.status is dg.DagsterRunStatus.FAILURE:
+                break
+            time.sleep(0.05)
+    assert found.status is dg.DagsterRunStatus.FAILURE
+    assert not any(thread.name == "killed-runs" for thread in threading.enumerate())
 
 
 def die_before_starting() -> None:

@@ -19,6 +19,7 @@ from skb_pipeline.graph.branch import OUTCOMES
 from skb_pipeline.graph.neo4j import versions
 from skb_pipeline.orchestration.partitions import register_datasets
 from skb_pipeline.orchestration.running import RunFailedError, StageOutcome, materialise
+from skb_pipeline.orchestration.starters import starter_tags
 from skb_pipeline.retrieval import ranking as contract
 from skb_pipeline.workspace import Workspace
 from skb_pipeline_tests.bolt_loader import clear
@@ -71,7 +72,7 @@ def test_without_an_address_it_is_skipped_with_a_reason(finished_home: Path) -> 
 
 
 def run_alone(*keys: dg.AssetKey, raise_on_error: bool = True, force: bool = False) -> dg.ExecuteInProcessResult:
-    """Run just these assets of the dataset, with their checks."""
+    """Run just these assets of the dataset, with their checks, as the command line does: no failure is tried again."""
     config = {"ops": {"__".join(key.path): {"config": {"force": True}} for key in keys}} if force else {}
     with dg.DagsterInstance.get() as instance:
         return (
@@ -82,6 +83,7 @@ def run_alone(*keys: dg.AssetKey, raise_on_error: bool = True, force: bool = Fal
                 partition_key="mini",
                 asset_selection=list(keys),
                 run_config=config,
+                tags=starter_tags(),
                 raise_on_error=raise_on_error,
             )
         )

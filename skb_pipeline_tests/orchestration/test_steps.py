@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from skb_pipeline.errors import PassingError, UserError
 from skb_pipeline.orchestration import steps
 from skb_pipeline.orchestration.resources import WorkspaceResource
 from skb_pipeline.orchestration.steps import Opened, Step, StepConfig, only, optional, pinned, pipeline_asset
@@ -39,9 +40,11 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 @pytest.fixture
 def run(store: ArtifactStore, instance: dg.DagsterInstance) -> Any:
-    def run(*assets: dg.AssetsDefinition, **config: Any) -> dg.ExecuteInProcessResult:
+    def run(
+        *assets: dg.AssetsDefinition, tags: dict[str, str] | None = None, **config: Any
+    ) -> dg.ExecuteInProcessResult:
         return dg.materialize(
-            assets, instance=instance, partition_key="mini", raise_on_error=False,
+            assets, instance=instance, partition_key="mini", raise_on_error=False, tags=tags,
             resources={"workspace": WorkspaceResource(home=str(store.root.parent))},
             run_config={"ops": config} if config else None,
         )  # fmt: skip
@@ -309,3 +312,36 @@ def test_what_no_longer_holds_is_made_again(run: Any) -> None:
     still_there[0] = False
     run(asset)
     assert BUILT == ["made/thing"] * 2
+
+
+class AwayError(PassingError):
+    """Of a server of a test."""
+
+
+def test_only_what_may_pass_is_tried_again_and_not_on_a_terminal(
+    run: Any, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "WAITS", (0.0, 0.0))
+    raised: list[Exception] = []
+
+    @pipeline_asset("made/thing", kinds={"file"}, description="Fails as long as there is something to raise.")
+    def build(step: Step, draft: Draft) -> None:
+        BUILT.append("made/thing")
+        if raised:
+            raise raised.pop(0)
+        draft.finish(step.recipe.content_key(), {"one": 1})
+
+    raised[:] = [AwayError("no answer"), AwayError("no answer")]
+    result = run(build)
+    assert (result.success, len(BUILT)) == (True, 3)
+    assert store.failure("mini", "made/thing") is None
+    raised[:] = [AwayError("no answer")] * 5
+    result = run(build, made__thing={"config": {"force": True}})
+    assert (result.success, len(BUILT)) == (False, 6)
+    assert failure(result) == "skb_pipeline_tests.orchestration.test_steps.AwayError: no answer\n"
+    assert store.failure("mini", "made/thing") == "no answer"
+    for error, tags in ((UserError("wrong setting"), {}), (AwayError("no answer"), {"skb/pid": "1"})):
+        BUILT.clear()
+        raised[:] = [error] * 3
+        assert not run(build, tags=tags, made__thing={"config": {"force": True}}).success
+        assert len(BUILT) == 1

@@ -21,6 +21,7 @@ from skb_pipeline.retrieval.embedding import embed_texts, text_key
 from skb_pipeline.retrieval.encoder import (
     Encoder,
     EncoderError,
+    HubAwayError,
     batch_positions,
     content_hash,
     find_model,
@@ -221,6 +222,18 @@ def test_prompts_of_a_hub_model_that_is_not_here(monkeypatch) -> None:
         "model": "owner/model", "revision": "a" * 40, "max_length": 256, "normalised": True,
         "shapes": "1", "query_prefix": "", "document_prefix": "",
     }  # fmt: skip
+
+
+def test_a_hub_that_does_not_answer_may_answer_later(monkeypatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("time.sleep", lambda _: None)  # the hub's client waits between its own tries
+    monkeypatch.setattr(
+        "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE",
+        "http://127.0.0.1:9/{repo_id}/resolve/{revision}/{filename}",
+    )
+    spec = EncoderSpec(model="owner/model", revision="a" * 40)
+    with pytest.raises(HubAwayError, match=r"'owner/model' is not on this machine.*encoder\.query_prefix"):
+        _ = Encoder(spec).fingerprint()
 
 
 def test_prompts_and_tokeniser_of_a_hub_model_that_is_here(tiny_models, tmp_path, monkeypatch) -> None:

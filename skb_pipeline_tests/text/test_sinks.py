@@ -79,7 +79,7 @@ def shown(inline: Token) -> str:
 
 
 def one_line(text: str) -> str:
-    return terminal_text(re.sub(r"[ \t\r\n]+", " ", text).strip(" "))
+    return terminal_text(re.sub(r"[ \t\r\n]+", " ", text).strip())
 
 
 @MORE

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
-from skb_pipeline.errors import UserError
+from skb_pipeline.errors import PassingError, UserError
 
 if TYPE_CHECKING:
     from neo4j import Driver
@@ -24,6 +24,10 @@ RETRY_TIME_S = 60.0
 
 class Neo4jServerError(UserError, RuntimeError):
     """The server is not configured, cannot be reached, refuses, or failed; the message never holds the password."""
+
+
+class Neo4jAwayError(Neo4jServerError, PassingError):
+    """The server cannot be reached now, or asks to be tried again."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,8 @@ def open_driver(settings: Neo4jSettings) -> Iterator[Driver]:
 
     Raises:
         Neo4jServerError: the server is away, refuses, or lacks the database, or the driver failed within the block. The
-            driver's own exception is not chained, as its text may quote what it was given.
+            driver's own exception is not chained, as its text may quote what it was given. A Neo4jAwayError if the
+            same may succeed later.
     """
     from neo4j import GraphDatabase
     from neo4j.exceptions import AuthError, DriverError, Neo4jError, ServiceUnavailable
@@ -131,4 +136,5 @@ def open_driver(settings: Neo4jSettings) -> Iterator[Driver]:
             what = f"refuses the user {settings.user!r}"
         database = f", database {settings.database!r}" if settings.database else ""
         message = settings.redact(f"Neo4j at {settings.address}{database} {what}: {error}")
-        raise Neo4jServerError(message).with_traceback(error.__traceback__) from None
+        passing = isinstance(error, ServiceUnavailable) or error.is_retryable()
+        raise (Neo4jAwayError if passing else Neo4jServerError)(message).with_traceback(error.__traceback__) from None

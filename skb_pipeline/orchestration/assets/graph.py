@@ -34,6 +34,7 @@ def csr(step: Step, draft: Draft) -> None:
     opens=encoder_of,
     code=[linking, documents, encoder],
     libraries=ENCODER_LIBRARIES,
+    pool="gpu",
     kinds={"numpy"},
 )
 def anchors(step: Step, draft: Draft) -> None:

@@ -80,6 +80,7 @@ def encoder_of(step: Step) -> Iterator[Opened]:
     opens=encoder_of,
     code=[dense_index, encoder],
     libraries=[FAISS, *ENCODER_LIBRARIES],
+    pool="gpu",
     kinds={"faiss"},
 )
 def dense(step: Step, draft: Draft) -> None:

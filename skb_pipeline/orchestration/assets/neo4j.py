@@ -44,6 +44,7 @@ def _server(step: Step) -> Iterator[Opened]:
     partly=["candidates"],
     opens=_server,
     code=[load, versions],
+    pool="neo4j",
     kinds={"neo4j"},
     optional=True,
 )

@@ -144,6 +144,7 @@ def _engines(step: Step) -> Iterator[Opened]:
     code=[opening, rules_planner],
     writes=[PLANS],
     libraries=["rapidfuzz"],
+    pool="llm",
     kinds={"parquet"},
 )
 def query_plans(step: Step, draft: Draft) -> None:

@@ -142,6 +142,7 @@ def _server(step: Step) -> Iterator[Opened]:
     code=[plans_kind, graph_branch, bolt, anchors, contract, named_first],
     writes=PlansSystem.stores,
     libraries=PlansSystem.libraries,
+    pool="neo4j",
     kinds={"parquet", "neo4j"},
     optional=True,
 )

@@ -24,7 +24,7 @@ import anyio
 import httpx2
 from anyio.from_thread import start_blocking_portal
 
-from skb_pipeline.errors import UserError
+from skb_pipeline.errors import PassingError, UserError
 from skb_pipeline.planning.engines.base import PASSING_CAUSES, PlanCause
 from skb_pipeline.planning.engines.completions import ChatRequest, Completion, Failed, temperature_and_seed
 from skb_pipeline.planning.engines.openai_answers import error_object, read_completion, sound
@@ -59,6 +59,10 @@ class ModelSettingsError(UserError, ValueError):
 
 class ModelServerError(UserError, RuntimeError):
     """The server of the language model cannot be reached, or refuses the first question."""
+
+
+class ModelAwayError(ModelServerError, PassingError):
+    """The server of the language model cannot be reached now."""
 
 
 _SETTINGS = {
@@ -167,7 +171,7 @@ class OpenAIChat:
 
         Raises:
             ModelSettingsError: see :meth:`check`.
-            ModelServerError: the server cannot be reached.
+            ModelAwayError: the server cannot be reached.
         """
         self.check()
         with start_blocking_portal(name="model-server") as portal:
@@ -319,7 +323,7 @@ class OpenAIChat:
         except httpx2.DecodingError as error:
             return [], self._shown(f"{self.base_url}/models cannot be decompressed: {error}")
         except httpx2.RequestError as error:
-            raise ModelServerError(self._shown(f"{self.base_url} cannot be reached: {_told(error)}")) from None
+            raise ModelAwayError(self._shown(f"{self.base_url} cannot be reached: {_told(error)}")) from None
         if not response.is_success:
             return [], f"{self.base_url}/models answers {self._told_status(response, content)}"
         try:

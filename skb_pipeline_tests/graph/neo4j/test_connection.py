@@ -1,6 +1,7 @@
 import pytest
 
-from skb_pipeline.graph.neo4j.connection import Neo4jServerError, Neo4jSettings, open_driver
+from skb_pipeline.errors import PassingError
+from skb_pipeline.graph.neo4j.connection import Neo4jAwayError, Neo4jServerError, Neo4jSettings, open_driver
 from skb_pipeline_tests.bolt_server import BoltServer
 
 SECRET = "sk-TEST-123"
@@ -51,7 +52,7 @@ def test_the_address_that_is_shown_has_nothing_but_the_server(uri: str, address:
 def test_a_server_that_is_away_is_named() -> None:
     settings = Neo4jSettings("bolt://127.0.0.1:1", "me", SECRET)
     told = r"Neo4j at bolt://127\.0\.0\.1:1 cannot be reached"
-    with pytest.raises(Neo4jServerError, match=told) as raised, open_driver(settings):
+    with pytest.raises(Neo4jAwayError, match=told) as raised, open_driver(settings):
         pytest.fail("connected")
     assert SECRET not in str(raised.value)
 
@@ -62,6 +63,7 @@ def test_a_wrong_password_and_an_unknown_database_are_named(bolt_server: BoltSer
     assert wrong is not None
     with pytest.raises(Neo4jServerError, match=f"refuses the user '{wrong.user}'") as raised, open_driver(wrong):
         pytest.fail("connected")
+    assert not isinstance(raised.value, PassingError)  # trying again would lock the account
     assert SECRET not in str(raised.value)
     lost = Neo4jSettings.from_environment({**env, "NEO4J_DATABASE": "nowhere"})
     assert lost is not None

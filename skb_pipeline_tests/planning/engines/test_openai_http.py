@@ -22,7 +22,7 @@ from skb_pipeline.planning.engines.base import PlanCause
 from skb_pipeline.planning.engines.completions import ChatRequest, Completion, Failed, Message
 from skb_pipeline.planning.engines.openai_http import (
     MAX_ANSWER_BYTES,
-    ModelServerError,
+    ModelAwayError,
     ModelSettingsError,
     OpenAIChat,
 )
@@ -794,7 +794,7 @@ def test_a_server_that_lists_no_models_may_answer_all_the_same(page: Reply, told
 
 def test_describe_of_no_server() -> None:
     spec = LanguageModelSpec(name="x", base_url=f"http://127.0.0.1:{free_port()}/v1")
-    with pytest.raises(ModelServerError, match="cannot be reached"):
+    with pytest.raises(ModelAwayError, match="cannot be reached"):
         OpenAIChat(spec, {}).describe()
 
 
