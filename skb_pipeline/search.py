@@ -69,6 +69,7 @@ class SearchSession(Sources):
         engine: Engine | None = None,
         *,
         newest: Newest | None = None,
+        present_plans: bool = False,
     ) -> Iterator[SearchSession]:
         """A session on the newest generation of ``dataset``.
 
@@ -77,6 +78,7 @@ class SearchSession(Sources):
             workspace: default: the home folder.
             engine: plans instead of the spec's.
             newest: the generation, where it was looked up already.
+            present_plans: plan as the spec says now, also where no run was made with that yet.
 
         Raises:
             ArtifactMissingError: the dataset was never materialised; the message says how to do it.
@@ -87,7 +89,8 @@ class SearchSession(Sources):
 
         newest = newest or Newest(dataset, workspace)
         workspace, registry = newest.workspace, newest.registry
-        spec = with_engine(workspace.spec(dataset), engine)
+        made_with = workspace.spec(dataset)
+        spec = with_engine(newest.with_present_plans(made_with) if present_plans else made_with, engine)
         store = workspace.store.require(spec.name, "skb/store")
         with (
             connect(store.file(SKB_FILE), read_only=True) as con,
@@ -253,6 +256,7 @@ def ask(
     *,
     workspace: Workspace | None = None,
     engine: Engine | None = None,
+    present_plans: bool = False,
     tell: Callable[[str], None] | None = None,
 ) -> T:
     """What ``asked`` finds in a session on the newest generation.
@@ -262,6 +266,7 @@ def ask(
         asked: has no effect but its result, as it may be called twice: see ``systems.newest.on_newest``.
         workspace: default: the home folder.
         engine: plans instead of the spec's.
+        present_plans: see :meth:`SearchSession.open`.
         tell: takes a line where the dataset has changed since.
 
     Raises:
@@ -269,7 +274,7 @@ def ask(
     """
 
     def use(newest: Newest) -> T:
-        with SearchSession.open(dataset, engine=engine, newest=newest) as session:
+        with SearchSession.open(dataset, engine=engine, newest=newest, present_plans=present_plans) as session:
             return asked(session)
 
     found, changed = on_newest(dataset, use, workspace)

@@ -43,4 +43,4 @@ def plan(name: str, engine: Any, question: str) -> None:
     """Print a question's plan as JSON: plan, status, dropped, links, cypher, sql, n_cand."""
     from skb_pipeline.search import ask
 
-    print_json(ask(name, lambda session: session.explain(question), engine=engine, tell=note))
+    print_json(ask(name, lambda session: session.explain(question), engine=engine, present_plans=True, tell=note))

@@ -78,6 +78,13 @@ class Newest:
                 continue
         return found
 
+    def with_present_plans(self, spec: DatasetSpec) -> DatasetSpec:
+        """``spec`` with how questions are planned as the catalogue says it now; as it is where that cannot be read."""
+        try:
+            return spec.model_copy(update={"plans": get_spec(self.dataset).plans})
+        except UserError:
+            return spec
+
     def note(self, *, files: bool = False) -> str | None:
         """One line on what has changed since the generation was made, and what makes a newer one; None if nothing has.
 

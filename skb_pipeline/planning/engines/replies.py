@@ -86,9 +86,18 @@ def _read(text: str) -> Reply:
     read = _read_answer(answer)
     # Tags in the strings of an object behind a fence are cut out like thinking: what is left is another object.
     uncut = _read_answer(_without_leading_thinking(text) or "")
-    if read.content is not None and uncut.content is not None and uncut.content != read.content:
+    untouched = _object_with_tags(text)
+    if read.content is not None and any(found not in (None, read.content) for found in (uncut.content, untouched)):
         return _not_json("tags of thinking stand inside it")
     return read
+
+
+def _object_with_tags(text: str) -> dict[str, Any] | None:
+    """The object that a text gives if nothing is cut out, where tags of thinking stand in its strings."""
+    for piece in (_only_fenced_block(text), _only_braces(text)):
+        if isinstance(piece, str) and _TAG.search(piece) and isinstance(found := _strict(piece), dict):
+            return found
+    return None
 
 
 def _read_answer(answer: str) -> Reply:

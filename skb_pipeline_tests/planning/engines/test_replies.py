@@ -107,7 +107,10 @@ def test_an_answer_in_the_field_for_thinking_counts_only_without_content() -> No
 def test_tags_inside_a_fenced_object_are_never_cut_out_of_it() -> None:
     read = reply('```json\n{"": [{"": {"<think>": null}}, {"": {"</THINK>": null}}]}\n```')
     assert (read.content, read.cause) == (None, PlanCause.NOT_JSON)
+    read = reply('```json\n{"": {"</THINK>": {"<THINK>": null}}, "</THINK>": null}\n```')
+    assert (read.content, read.cause) == (None, PlanCause.NOT_JSON)
     assert reply('Well. <think>{"a":1}</think> {"a":2}').content == {"a": 2}
+    assert reply('<think>\n```\n{"a":1}\n```\n</think>\n{"a":2}').content == {"a": 2}
 
 
 WRAPPERS = ["{}", "```json\n{}\n```", "```\n{}\n```\n", "Here is `it`:\n```json\n{}\n```\nDone."]
