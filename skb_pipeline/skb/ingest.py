@@ -30,13 +30,13 @@ from skb_pipeline.skb.merging import MergeReport, merge_rows
 from skb_pipeline.skb.store import TABLES, build_adjacency
 from skb_pipeline.storage.artifacts import stable_hash
 from skb_pipeline.storage.duck import connect, content_hash
-from skb_pipeline.text.cleaning import CHANGES, clean_ids, clean_names, clean_text
+from skb_pipeline.text.cleaning import CHANGES, clean_ids, clean_names, clean_text, storable
 from skb_pipeline.text.markup import Removed
 from skb_pipeline.text.parsers import parse_field
 from skb_pipeline.text.shapes import coerce
 from skb_pipeline.text.sinks import progress_bar
 
-VERSION = "4"
+VERSION = "5"
 _NODE_BATCH = 5_000
 _MEMORY = 3 << 30
 _RAW_NODE_SCHEMA = pa.schema(
@@ -266,7 +266,8 @@ def _aliases(node_type: NodeTypeSpec, values: dict[str, Any]) -> list[str]:
 
 
 def _safe_json(value: Any) -> str:
-    return clean_text(json.dumps(value, ensure_ascii=False, sort_keys=True, default=str))
+    # As it came: cleaning JSON would join the letter of an escape and a combining mark behind it, and break the escape.
+    return storable(json.dumps(value, ensure_ascii=False, sort_keys=True, default=str))
 
 
 def _store_nodes(

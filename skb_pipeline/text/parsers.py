@@ -28,7 +28,7 @@ from collections.abc import Callable
 from datetime import date, datetime
 from typing import Any
 
-from skb_pipeline.text.cleaning import clean_text
+from skb_pipeline.text.cleaning import clean_text, storable
 from skb_pipeline.text.markup import strip_html
 
 Parsed = dict[str, str | int | float]
@@ -69,12 +69,18 @@ def parse_field(value: Any, parse: str, counts: Counter[str]) -> Parsed:
 def _unpacked(value: Any) -> Any:
     """Text that is a JSON list becomes that list, blank items are dropped, and a list of one becomes its item."""
     if isinstance(value, str):
-        value = clean_text(value)
-        if value.startswith("["):
+        text = clean_text(value)
+        if not text.startswith("["):
+            return text or None
+        # Cleaning joins the letter of an escape and a combining mark behind it, so JSON may be broken by it.
+        for written in (text, storable(value).strip()):
             try:
-                value = json.loads(value)
+                value = json.loads(written)
+                break
             except (ValueError, RecursionError):
-                return value
+                continue
+        else:
+            return text
     if isinstance(value, list | tuple):
         value = [v for v in (_unpacked(item) for item in value) if v not in (None, "", [])]
         return value[0] if len(value) == 1 else value or None

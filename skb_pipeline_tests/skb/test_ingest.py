@@ -256,3 +256,16 @@ def test_an_empty_source_loads(tmp_path: Path) -> None:
     assert (report.nodes["stored"], report.edges["stored"]) == (0, 0)
     with connect(tmp_path / "s.duckdb", read_only=True) as con:
         assert len(canonical_positions(con)) == 0
+
+
+def test_a_row_in_quarantine_is_kept_as_it_came(tmp_path: Path) -> None:
+    # Composed behind the letter of an escape, the mark would break the JSON and with it the whole load.
+    strange = {"title": "\n\u0301 \t\u0308 \\n\u0301", "about": "\ud83d\ude00 \ud800 \x00 e\u0301 \u200b"}
+    nodes = [("product", "1", {"title": "Tent"}), ("no type", "2\r\u0301", strange)]
+    report = ingest(toy_spec(), ListSource(nodes), tmp_path / "s.duckdb")
+    assert (report.nodes["stored"], report.nodes["quarantined"]) == (1, 1)
+    ((raw,),) = rows(tmp_path / "s.duckdb", "SELECT raw::VARCHAR FROM quarantine")
+    assert json.loads(raw) == {
+        "node_type": "no type", "external_id": "2\r\u0301", "title": strange["title"],
+        "about": "\U0001f600 \ufffd \x00 e\u0301 \u200b",
+    }  # fmt: skip

@@ -190,3 +190,9 @@ def test_a_parsed_name_must_not_be_taken() -> None:
             "fields": {"name": "text", "price": {"shape": "text", "parse": "price"}, "price_min": "number"},
             "name_field": "name", "document": ["name"],
         })  # fmt: skip
+
+
+def test_a_list_whose_escapes_stand_before_marks_is_a_list() -> None:
+    found: Counter[str] = Counter()
+    assert parse_field('["\\n\u0301", "$5"]', "price", found) == parse_field(["\n\u0301", "$5"], "price", found)
+    assert parse_field('["\\r\u0301$5"]', "price", Counter()) == parse_field("\u0301$5", "price", Counter())
