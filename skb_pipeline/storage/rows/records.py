@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -56,7 +57,7 @@ class RecordRows:
             if must_keep:
                 folder.mkdir(parents=True, exist_ok=True)
                 self._connection = _connected(str(self.path))
-                self._connection.execute("PRAGMA journal_mode = WAL")
+                _turn_on_log(self._connection)
                 # Not only a killed process but also a loss of power leaves everything that was put.
                 self._connection.execute("PRAGMA synchronous = FULL")
                 self._connection.execute(self._table)
@@ -161,6 +162,20 @@ class RecordRows:
             yield
         except sqlite3.Error as error:
             raise RecordRowsError(f"{self.path}: {error}") from error
+
+
+def _turn_on_log(connection: sqlite3.Connection) -> None:
+    """SQLite does not wait for its timeout here: of several that turn on the log of a new file at the same time, each
+    holds what the others wait for, so all but one are told at once that the file is locked."""
+    give_up = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+                raise
+            time.sleep(0.01)
 
 
 def without_record(folder: Path, what: str, keys: Sequence[str]) -> list[str]:

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from skb_pipeline_tests.storage.rows.caches import FINGERPRINT, KINDS, Kind, key
 WRITER = """
 import sys
 from pathlib import Path
+from threading import Barrier
 from skb_pipeline_tests.storage.rows.caches import KINDS, key
 kind, folder, first, end, size = KINDS[sys.argv[1]], Path(sys.argv[2]), *map(int, sys.argv[3:])
 with kind.opened(folder) as cache:
@@ -126,6 +129,23 @@ def test_processes_put_at_the_same_time(kind: Kind, tmp_path: Path) -> None:
         assert len(process.communicate()[0].split()) == 15
         assert process.returncode == 0
     assert kind.number_of(tmp_path, [key(n) for n in range(100)]) == list(range(100))
+
+
+def test_several_start_one_cache_at_the_same_moment(kind: Kind, tmp_path: Path) -> None:
+    """SQLite answers such at once with "database is locked"; 7 of 100 folders met it, of threads as of processes."""
+
+    def put(folder: Path, number: int) -> None:
+        ready.wait()
+        with kind.opened(folder) as cache:
+            cache.put([key(number)], kind.rows([number]))
+
+    starters = 6
+    ready = Barrier(starters)
+    with ThreadPoolExecutor(starters) as pool:
+        for n in range(60):
+            folder = tmp_path / str(n)
+            assert list(pool.map(put, [folder] * starters, range(starters))) == [None] * starters
+            assert kind.number_of(folder, [key(number) for number in range(starters)]) == list(range(starters))
 
 
 def test_a_process_killed_at_any_moment_leaves_what_it_told_of_and_whole_puts_only(kind: Kind, tmp_path: Path) -> None:
