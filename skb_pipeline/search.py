@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from skb_pipeline.datasets.spec import DatasetSpec
+from skb_pipeline.fusion.trust import factors
 from skb_pipeline.planning.engines.base import PlannerEngine, Question
 from skb_pipeline.planning.frames import plans_frame
 from skb_pipeline.planning.settings import Engine
@@ -22,11 +23,12 @@ from skb_pipeline.storage.artifacts import Artifact, ManifestMismatchError
 from skb_pipeline.storage.duck import connect
 from skb_pipeline.systems.kind import Sources, System
 from skb_pipeline.systems.kinds.plans import rank_by_plans
+from skb_pipeline.systems.kinds.rrf import RRFSystem
 from skb_pipeline.systems.newest import Newest, on_newest
 from skb_pipeline.systems.ranked import Questions, Ranked
 from skb_pipeline.systems.registry import DEFAULT_SYSTEM, Registry
 from skb_pipeline.text.cleaning import clean_text
-from skb_pipeline.workspace import SKB_FILE, Workspace
+from skb_pipeline.workspace import METRICS_FILE, SKB_FILE, Workspace
 
 if TYPE_CHECKING:
     from skb_pipeline.graph.branch import GraphBranch
@@ -128,7 +130,8 @@ class SearchSession(Sources):
             ended), ``dropped``, ``risk_level`` (of the plan as executed), ``explanation``, of a language model also
             ``model``, ``attempts`` and ``raw_output``; ``links`` (per anchor, nodes with cosines and the link's grade),
             ``link_grade`` (the least sure one), ``unlinked`` (why an anchor has no node), ``outcome``, ``route``,
-            ``n_cand``, ``fallback``, ``sql`` and ``cypher`` (the latter marked as not run against a server).
+            ``n_cand``, ``fallback``, ``trust`` (per fused system, what the weight of each of its lists that come from
+            plans is multiplied with), ``sql`` and ``cypher`` (the latter marked as not run against a server).
         """
         questions = Questions(["q"], [clean_text(question)], keep=False)
         outcomes = rank_by_plans(self._branch, self.plans(questions), self, questions).outcomes
@@ -145,6 +148,11 @@ class SearchSession(Sources):
             **{name: outcome[name] for name in ("outcome", "route")},
             "n_cand": int(outcome["n_cand"]),
             "fallback": bool(outcome["fallback"]),
+            "trust": {
+                name: {part: float(factors(table, outcomes)["q"]) for part, table in system.trust.items()}
+                for name, system in self.registry.items()
+                if isinstance(system, RRFSystem) and system.trust
+            },
             **self._as_text(record.validated.plan, links),
         }
 
@@ -160,6 +168,16 @@ class SearchSession(Sources):
             ranks = dict(zip(nodes.itertuples(index=False, name=None), ranking["rank"].tolist(), strict=True))
             hits = [{**hit, f"rank {name}": ranks.get((hit["external_id"], hit["node_type"]), "")} for hit in hits]
         return hits
+
+    def worse_than_parts(self, system: str) -> list[str]:
+        """What the dataset's metric table says of a fused system that is worse than the best of its parts, a sentence
+        each; nothing where there is no table."""
+        from skb_pipeline.evaluation.parts import worse_than_parts
+
+        made = self.workspace.store.current(self.spec.name, "evaluation/metrics")
+        if made is None or not self.registry[system].components:
+            return []
+        return worse_than_parts(made.file(METRICS_FILE), self.registry.parts, [system])
 
     @property
     def spec(self) -> DatasetSpec:

@@ -23,11 +23,15 @@ def search(name: str, system: str, k: int, explain: bool, question: str, output:
     """Rank the nodes of a dataset for one question."""
     from skb_pipeline.search import SearchSession, ask
 
-    def asked(session: SearchSession) -> tuple[list[Row], Row | None]:
-        hits = session.search(question, system=system, k=k)
-        return (session.with_branch_ranks(question, hits), session.explain(question)) if explain else (hits, None)
+    def asked(session: SearchSession) -> tuple[list[Row], Row | None, list[str]]:
+        hits, worse = session.search(question, system=system, k=k), session.worse_than_parts(system)
+        if not explain:
+            return hits, None, worse
+        return session.with_branch_ranks(question, hits), session.explain(question), worse
 
-    hits, explained = ask(name, asked, tell=note)
+    hits, explained, worse = ask(name, asked, tell=note)
+    for told in worse:
+        note(f"A part of {system} alone does better here: {told}")
     if explained is not None:
         note(json_text(explained))
     ranks = [key for key in hits[0] if key.startswith("rank ")] if hits else []

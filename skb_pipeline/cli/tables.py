@@ -91,8 +91,10 @@ def print_metrics(tables: MetricTables, *, split: str, slice_name: str, output: 
         UnknownNameError: there is no such split, slice or system.
         click.ClickException: there are none of this split and slice together.
     """
+    from skb_pipeline.evaluation.parts import beside_best_parts
     from skb_pipeline.evaluation.tables import difference_text, text_table
-    from skb_pipeline.systems.registry import DEFAULT_SYSTEM
+    from skb_pipeline.systems.registry import DEFAULT_SYSTEM, load_registry
+    from skb_pipeline.workspace import Workspace
 
     rows = tables.rows
     for what, wanted, every in (("split", split, "all"), ("slice", slice_name, "every")):
@@ -114,6 +116,9 @@ def print_metrics(tables: MetricTables, *, split: str, slice_name: str, output: 
             shown = system or (DEFAULT_SYSTEM if DEFAULT_SYSTEM in systems else systems[-1])
             out(difference_text(tables.differences, system=shown, split=split))
             out("Paired differences; * marks an interval without 0.")
+        for told in beside_best_parts(rows, tables.differences, load_registry(Workspace().root).parts):
+            if told.worse:
+                note(f"A fused system is worse than a part of it: {told}")
         return
     if split != "all":
         rows = rows[rows["split"] == split]

@@ -13,7 +13,7 @@ import pyarrow as pa
 from skb_pipeline.storage.artifacts import Artifact
 from skb_pipeline.storage.frames import Column, Frame
 
-VERSION = "6"
+VERSION = "7"
 TRACES = Frame(
     name="Traces",
     description="For each question, how it was understood and where each system put each answer.",
@@ -48,6 +48,9 @@ TRACES = Frame(
 of the plan is as in ``graph.branch.OUTCOMES``."""
 
 
+Terms = Callable[[Mapping[str, int | None], Mapping[str, Mapping[str, Any]]], Mapping[str, float] | None]
+
+
 @dataclass(frozen=True)
 class Traced:
     """One system as a trace tells it.
@@ -58,14 +61,14 @@ class Traced:
         outcomes: rows of ``graph.branch.OUTCOMES``, of a system that executes plans.
         parts: systems whose ranks make its score.
         terms: what each of these contributes to the score of a node, from the node's rank in each (None where it is
-            not listed or takes no part).
+            not listed or takes no part) and the question's outcomes of those that execute plans.
     """
 
     ranking: pd.DataFrame
     in_fusion: pd.DataFrame
     outcomes: pd.DataFrame | None = None
     parts: Sequence[str] = ()
-    terms: Callable[[Mapping[str, int | None]], Mapping[str, float] | None] = lambda ranks: None
+    terms: Terms = lambda ranks, outcomes: None
 
 
 def build_traces(queries: pd.DataFrame, systems: Mapping[str, Traced], nodes: pd.DataFrame) -> pd.DataFrame:
@@ -87,15 +90,17 @@ def build_traces(queries: pd.DataFrame, systems: Mapping[str, Traced], nodes: pd
         for column, frame in ((system, traced.ranking), (_in_fusion(system), traced.in_fusion)):
             ranks = frame[["query_id", "node_id", "rank"]].rename(columns={"rank": column})
             answers = answers.merge(ranks, how="left", on=["query_id", "node_id"])
+    outcomes = {system: _by_query(traced.outcomes) for system, traced in systems.items() if traced.outcomes is not None}
     by_query: dict[str, list[dict[str, Any]]] = {}
     for row in answers.to_dict("records"):
-        by_query.setdefault(str(row["query_id"]), []).append(_answer(row, systems, nodes))
+        query_id = str(row["query_id"])
+        of_query = {system: rows.get(query_id, {}) for system, rows in outcomes.items()}
+        by_query.setdefault(query_id, []).append(_answer(row, systems, nodes, of_query))
     first = {
         system: traced.ranking[traced.ranking["rank"] == 1].set_index("query_id")["node_id"].to_dict()
         for system, traced in systems.items()
     }
-    outcomes = next((t.outcomes for t in systems.values() if t.outcomes is not None), None)
-    by_outcome = {} if outcomes is None else outcomes.set_index("query_id").to_dict("index")
+    by_outcome = next(iter(outcomes.values()), {})
     rows = []
     for query in queries.itertuples(index=False):
         outcome = by_outcome.get(query.query_id, {})
@@ -123,7 +128,18 @@ def _in_fusion(system: str) -> str:
     return f"{system} in fusion"
 
 
-def _answer(row: Mapping[str, Any], systems: Mapping[str, Traced], nodes: pd.DataFrame) -> dict[str, Any]:
+def _by_query(outcomes: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    told = outcomes.astype(object)
+    rows = told.where(told.notna(), None).to_dict("records")
+    return {row["query_id"]: {str(name): value for name, value in row.items()} for row in rows}
+
+
+def _answer(
+    row: Mapping[str, Any],
+    systems: Mapping[str, Traced],
+    nodes: pd.DataFrame,
+    outcomes: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any]:
     told: dict[str, Any] = {
         **_node(nodes, row["node_id"]),
         "ranks": {system: _rank(row[system]) for system in systems},
@@ -131,7 +147,8 @@ def _answer(row: Mapping[str, Any], systems: Mapping[str, Traced], nodes: pd.Dat
     terms = {}
     for system, traced in systems.items():
         if traced.parts:
-            terms[system] = traced.terms({part: _rank(row[_in_fusion(part)]) for part in traced.parts})
+            ranks = {part: _rank(row[_in_fusion(part)]) for part in traced.parts}
+            terms[system] = traced.terms(ranks, {part: outcomes[part] for part in traced.parts if part in outcomes})
     if terms:
         told["terms"] = {system: dict(own) for system, own in terms.items() if own is not None}
     return told

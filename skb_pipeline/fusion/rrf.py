@@ -1,4 +1,4 @@
-"""Weighted reciprocal rank fusion of any number of rankings with fixed weights and rank constant.
+"""Weighted reciprocal rank fusion of any number of rankings; weights may differ from query to query.
 
 For a node with rank r_i (from 1) in list i the score is
 
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-VERSION = "2"
+VERSION = "3"
 Weight = int | float | Fraction | str
 """Not negative. A float is the decimal number it prints as (0.1 is 1/10), a text is what it says ("0.1", "1/3")."""
 
@@ -95,6 +95,7 @@ def rrf(
     canonical: np.ndarray,
     depth: int,
     query_order: Sequence[str],
+    factors: Mapping[str, Mapping[str, Fraction]] | None = None,
 ) -> tuple[pd.DataFrame, FusionReport]:
     """Fuse rankings.
 
@@ -106,6 +107,8 @@ def rrf(
         canonical: int64, indexed by node id (``skb.store.canonical_positions``).
         depth: rows kept per query.
         query_order: every query id once; the order of the result.
+        factors: name -> query id -> what the list's weight is multiplied with for that query, not negative; 1 where
+            none is given.
 
     Returns:
         Frame with ``query_id``, ``node_id``, ``rank`` (int32), ``score`` (float64, the one nearest to the fraction, so
@@ -120,21 +123,42 @@ def rrf(
         raise ValueError(f"k must be an integer of at least 0, not {k}")
     exact = _checked_weights(lists, weights)
     pairs, repeated = _joined(lists, canonical, query_order)
-    sums = _exact_sums(pairs.ranks, exact, int(k))
+    per_query = [_times(exact, [(factors or {}).get(name, {}).get(query) for name in lists]) for query in query_order]
+    alike = {own: i for i, own in enumerate(dict.fromkeys(per_query))}
+    group = np.array([alike[own] for own in per_query], dtype=np.int64)
+    parts = [
+        _fused(pairs.at(np.flatnonzero(group[pairs.query] == i)), own, int(k), canonical, depth)
+        for own, i in alike.items()
+    ]
+    frame = pd.concat(parts or [_fused(pairs, exact, int(k), canonical, depth)], ignore_index=True)
+    frame = frame.sort_values(["query", "rank"], ignore_index=True)
+    frame.insert(0, "query_id", np.asarray(query_order, dtype=object)[frame.pop("query").to_numpy(np.int64)])
+    return frame, _report(pairs, list(lists), repeated)
+
+
+def _times(weights: Sequence[Fraction], factors: Sequence[Fraction | None]) -> tuple[Fraction, ...]:
+    """Weights of one query."""
+    if any(factor is not None and factor < 0 for factor in factors):
+        raise ValueError(f"factors must be at least 0, not {min(f for f in factors if f is not None)}")
+    return tuple(w if factor is None else w * factor for w, factor in zip(weights, factors, strict=True))
+
+
+def _fused(pairs: _Pairs, weights: Sequence[Fraction], k: int, canonical: np.ndarray, depth: int) -> pd.DataFrame:
+    """The best of queries with the same weights: ``query`` (position), ``node_id``, ``rank``, ``score``."""
+    sums = _exact_sums(pairs.ranks, weights, k)
     order = _best_first(pairs, sums, canonical)
     query = pairs.query[order]
     rank = np.arange(1, len(query) + 1) - np.searchsorted(query, query)
     kept = order[rank <= depth]
     top = pairs.at(kept)
-    frame = pd.DataFrame(
+    return pd.DataFrame(
         {
-            "query_id": np.asarray(query_order, dtype=object)[top.query],
+            "query": top.query,
             "node_id": top.node,
             "rank": rank[rank <= depth].astype(np.int32),
-            "score": _as_floats(sums._replace(parts=sums.parts[:, kept]), top.ranks, exact, int(k)),
+            "score": _as_floats(sums._replace(parts=sums.parts[:, kept]), top.ranks, weights, k),
         }
     )
-    return frame, _report(pairs, list(lists), repeated)
 
 
 def as_fraction(weight: Weight) -> Fraction:

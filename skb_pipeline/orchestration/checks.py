@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import dagster as dg
 import pandas as pd
 
+from skb_pipeline.evaluation.parts import worse_than_parts
 from skb_pipeline.graph.comparison import compare_rankings
 from skb_pipeline.orchestration.partitions import DATASETS
 from skb_pipeline.orchestration.resources import WorkspaceParam
@@ -262,6 +263,17 @@ def every_system_is_there(context: dg.AssetCheckExecutionContext, workspace: Wor
 
 
 @_check("evaluation/metrics", blocking=False)
+def fusion_is_no_worse(context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam) -> dg.AssetCheckResult:
+    """No fused system is worse than the best of its parts: of no metric does the paired interval lie below 0. It looks
+    at validation questions, and only where there are none at test questions, which the numbers then say."""
+    path = workspace.store.require(context.partition_key, "evaluation/metrics").file(METRICS_FILE)
+    worse = worse_than_parts(path, load_registry(workspace.root).parts)
+    return dg.AssetCheckResult(
+        passed=not worse, severity=dg.AssetCheckSeverity.WARN, metadata=plain({"worse": worse} if worse else {})
+    )
+
+
+@_check("evaluation/metrics", blocking=False)
 def made_in_time(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
     """Files that changed, or a planned time, were followed within `SKB_OVERDUE_HOURS` (six if that is not set). A run
     that makes the table passes it; the sensor `overdue_tables` looks again between runs."""
@@ -279,6 +291,7 @@ ALL = [
     dense_index_is_complete,
     branches_find_something,
     every_system_is_there,
+    fusion_is_no_worse,
     made_in_time,
 ]
 """Checks of what every registry has; those of rankings follow from the systems."""

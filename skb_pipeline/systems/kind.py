@@ -83,6 +83,11 @@ class System(Section):
         return ()
 
     @property
+    def planned(self) -> tuple[str, ...]:
+        """Those of ``components`` that must be systems that execute plans."""
+        return ()
+
+    @property
     def needs(self) -> frozenset[str]:
         """Of ``download``, ``server`` and ``training``, what making it takes; such a system is made on request only."""
         return frozenset()
@@ -113,11 +118,14 @@ class System(Section):
             questions: in the order of the result.
         """
 
-    def terms(self, ranks: Mapping[str, int | None]) -> Mapping[str, float] | None:
+    def terms(
+        self, ranks: Mapping[str, int | None], outcomes: Mapping[str, Mapping[str, Any]]
+    ) -> Mapping[str, float] | None:
         """What each part contributes to a node's score, for traces; None where a score has no such parts.
 
         Args:
             ranks: rank of the node in each of ``components``, None where it is not listed or takes no part.
+            outcomes: the question's row of ``OUTCOMES`` of each of ``components`` that executes plans.
         """
         return None
 

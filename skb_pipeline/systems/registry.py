@@ -10,6 +10,7 @@ from typing import Any
 from skb_pipeline.datasets.loading import SpecError, faults_by_line, read_yaml
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.errors import UnknownNameError, UserError, unknown_name
+from skb_pipeline.graph.branch import OUTCOMES
 from skb_pipeline.systems.kind import System
 from skb_pipeline.systems.kinds import KINDS
 
@@ -48,6 +49,9 @@ class Registry(Mapping[str, System]):
                 for other in others:
                     if other not in self._systems:
                         raise SystemsError(f"{name}: {what}: {self._unknown(other)}")
+            for other in system.planned:
+                if OUTCOMES not in self._systems[other].stores:
+                    raise SystemsError(f"{name}: trust: {other} executes no plans, so nothing says how far to trust it")
         self.order = self._in_order_of_making()
 
     def __getitem__(self, name: str) -> System:
@@ -68,6 +72,13 @@ class Registry(Mapping[str, System]):
     def shown(self) -> list[str]:
         """Systems with a row in the table, in its order: all but parts that were declared in place."""
         return [name for name in self if _INLINE not in name]
+
+    @property
+    def parts(self) -> dict[str, list[str]]:
+        """Systems of the table that are made of others, with those of these that stand in the table."""
+        shown = self.shown
+        return {name: [part for part in self[name].components if part in shown]
+                for name in shown if self[name].components}  # fmt: skip
 
     def baselines_of(self, name: str) -> list[str]:
         """Systems that one is compared with: those it declares, else all that stand above it in the table."""

@@ -216,6 +216,31 @@ def test_any_number_of_lists_equals_fractions_sorted_by_hand(
     assert report.shared == sum(held.count(pair) > 1 for pair in set(held))
 
 
+@settings(max_examples=examples(100))
+@given(problems(), st.dictionaries(st.sampled_from("ab"), st.dictionaries(st.sampled_from("pqr"), WEIGHTS), max_size=2))
+def test_factors_make_weights_of_each_query(
+    problem: tuple[dict[str, Ranks], dict[str, str], int, int], given_factors: dict[str, dict[str, str]]
+) -> None:
+    """Each query as if it were fused alone with its own weights."""
+    lists, weights, k, depth = problem
+    order = ["r", "p", "q"]
+    frames = {name: with_ranks(ranks) for name, ranks in lists.items()}
+    exact = {name: {q: Fraction(f) for q, f in own.items()} for name, own in given_factors.items()}
+    frame, report = fuse(frames, weights, k, canonical=CANONICAL, depth=depth, query_order=order, factors=exact)
+    rows = []
+    for query in order:
+        own = {name: Fraction(w) * exact.get(name, {}).get(query, Fraction(1)) for name, w in weights.items()}
+        rows += by_hand(lists, own, k, depth, [query])
+    assert list(frame.itertuples(index=False, name=None)) == rows
+    assert report == fuse(frames, weights, k, canonical=CANONICAL, depth=depth, query_order=order)[1]
+
+
+def test_a_negative_factor_is_refused() -> None:
+    lists = {"a": ranking({"q": [9]}), "b": ranking({"q": [5]})}
+    with pytest.raises(ValueError, match="factors must be at least 0, not -1"):
+        fuse(lists, {"a": 1, "b": 1}, factors={"a": {"q": Fraction(-1)}})
+
+
 @settings(deadline=None)
 @given(LISTS, LISTS, st.sampled_from([0.0, 0.05, 0.1, 0.35, 0.5, 0.65, 1.0]), st.sampled_from([0, 1, 2, 20, 60]))
 @example([*range(12)], [*reversed(range(12))], 0.5, 60)

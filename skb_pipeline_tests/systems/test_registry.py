@@ -37,7 +37,7 @@ def test_a_system_of_ones_own_is_one_entry(tmp_path: Path) -> None:
     own = registry(tmp_path, "text2: {kind: rrf, of: [bm25, dense], weights: [0.3, 0.9], k: 10, baselines: [text]}\n")
     assert own.shown[-1] == "text2"
     assert own.baselines_of("text2") == ["text"]
-    assert own["text2"].terms({"bm25": 2, "dense": None}) == {"bm25": 0.025, "dense": 0.0}
+    assert own["text2"].terms({"bm25": 2, "dense": None}, {}) == {"bm25": 0.025, "dense": 0.0}
 
 
 def test_weights_by_name_are_those_in_order(tmp_path: Path) -> None:
@@ -98,6 +98,11 @@ def test_a_dataset_asks_for_some(tmp_path: Path) -> None:
         ("a:\n  kind: rrf\n  of: [bm25, dense]\n  weights: [0, 0]", r"nor all zero"),
         ("a:\n  kind: rrf\n  of: [bm25, dense]\n  weights: [.nan, 1]", r"they must be numbers"),
         ("a:\n  kind: rrf\n  of: [bm25, dense]\n  weights: {bm25: 1}", r"they name \['bm25'\], the lists are"),
+        ("a: {kind: rrf, of: [graph, bm25], trust: {dense: {weak: 1}}}", r"trust: 'dense' is none of the lists"),
+        ("a: {kind: rrf, of: [graph, bm25], trust: {bm25: {weak: 1}}}", r"trust: bm25 executes no plans"),
+        ("a: {kind: rrf, of: [graph, bm25], trust: {graph: {strong: 1}}}", r"systems.yaml:1: a.trust.graph.strong"),
+        ("a: {kind: rrf, of: [graph, bm25], trust: {graph: {weak: {1-9: 1}}}}", r"weak.1-9: buckets are 1-10, 11-50"),
+        ("a: {kind: rrf, of: [graph, bm25], trust: {graph: {weak: -0.1}}}", r"trust.graph.weak: a factor must be"),
         ("a:\n  kind: lexical\n  k: 3", r"systems.yaml:3: a.k: unknown key"),
         ("a:\n  kind: rrf\n  of: [{kind: lexical, k: 1}]", r"systems.yaml:3: a.of.0.k: unknown key"),
         ("a: {kind: rrf, of: [b]}\nb: {kind: rrf, of: [a]}", r"it is made of itself: a of b of a"),

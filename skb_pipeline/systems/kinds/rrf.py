@@ -12,12 +12,14 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from skb_pipeline.datasets.spec import DatasetSpec
-from skb_pipeline.fusion import rrf
+from skb_pipeline.fusion import rrf, trust
+from skb_pipeline.fusion.trust import cell_counts, check_trust, factor_of, factors
+from skb_pipeline.plans.plan import RiskLevel
 from skb_pipeline.retrieval.ranking import RANKING
 from skb_pipeline.systems.kind import Sources, System
 from skb_pipeline.systems.ranked import Questions, Ranked
 
-VERSION = "1"
+VERSION = "2"
 _LOG = logging.getLogger(__name__)
 
 
@@ -35,6 +37,9 @@ class RRFSystem(System):
     weights: list[float] | dict[str, float] | None = None
     """One per list, in their order or by name; not negative, and they need not sum to 1. Without ``weight`` and
     ``weights`` all lists count alike."""
+    trust: dict[str, dict[RiskLevel, float | dict[str, float]]] = Field(default_factory=dict)
+    """By a system that executes plans: what its weight is multiplied with, question by question, see
+    :data:`skb_pipeline.fusion.trust.Trust`. A system that is not named keeps its weight."""
     k: int = Field(default=60, ge=0)
     """Rank constant."""
     depth: int = Field(default=100, ge=1)
@@ -54,12 +59,22 @@ class RRFSystem(System):
             given = self.weights.values() if isinstance(self.weights, dict) else self.weights
             if not all(0 <= weight < math.inf for weight in given) or max(given) == 0:
                 raise ValueError("weights: they must be numbers, not negative, nor all zero")
+        for name, table in self.trust.items():
+            if name not in self.of:
+                raise ValueError(f"trust: {name!r} is none of the lists {self.of}")
+            for problem in check_trust(table):
+                raise ValueError(f"trust.{name}.{problem}")
         return self
 
     @property
     def components(self) -> tuple[str, ...]:
         """See ``System``."""
         return tuple(self.of)
+
+    @property
+    def planned(self) -> tuple[str, ...]:
+        """See ``System``."""
+        return tuple(self.trust)
 
     @property
     def weight_of(self) -> dict[str, Fraction]:
@@ -74,11 +89,12 @@ class RRFSystem(System):
     def describe(self) -> str:
         """See ``System``."""
         parts = " + ".join(f"{float(weight):g} × {name}" for name, weight in self.weight_of.items())
-        return f"Reciprocal rank fusion: {parts}, k = {self.k}."
+        steered = f", {' and '.join(self.trust)} as far as the plan can be trusted" if self.trust else ""
+        return f"Reciprocal rank fusion: {parts}, k = {self.k}{steered}."
 
     def code(self) -> tuple[ModuleType, ...]:
         """See ``System``."""
-        return (rrf,)
+        return (rrf, trust)
 
     def depth_for(self, spec: DatasetSpec) -> int:
         """See ``System``."""
@@ -89,9 +105,17 @@ class RRFSystem(System):
 
     def rank(self, opened: Any, sources: Sources, questions: Questions) -> Ranked:
         """See ``System``."""
-        lists = {name: sources.component(name, questions).for_fusion() for name in self.of}
+        ranked = {name: sources.component(name, questions) for name in self.of}
+        lists = {name: own.for_fusion() for name, own in ranked.items()}
+        steered, cells = {}, {}
+        for name, table in self.trust.items():
+            outcomes = ranked[name].outcomes
+            assert outcomes is not None, f"{name} executes no plans"  # the registry sees to it
+            steered[name] = factors(table, outcomes)
+            cells[name] = cell_counts(outcomes)
         frame, report = rrf.rrf(
             lists,
+            factors=steered,
             weights=self.weight_of,
             k=self.k,
             canonical=sources.canonical,
@@ -101,12 +125,18 @@ class RRFSystem(System):
         if len(lists) > 1 and report.queries > 20 and report.shared == 0:
             _LOG.warning("%s share no hit: do they name nodes differently?", " and ".join(lists))
         weights = {name: float(weight) for name, weight in self.weight_of.items()}
-        return Ranked(frame, metadata={"weights": weights, "k": self.k, **report.metadata()})
+        told: dict[str, Any] = {"weights": weights, "k": self.k, **report.metadata()}
+        if cells:
+            told["questions by risk level and candidates"] = cells
+        return Ranked(frame, metadata=told)
 
-    def terms(self, ranks: Mapping[str, int | None]) -> Mapping[str, float]:
+    def terms(self, ranks: Mapping[str, int | None], outcomes: Mapping[str, Mapping[str, Any]]) -> Mapping[str, float]:
         """See ``System``: the summands of the score."""
         found = {}
         for name, weight in self.weight_of.items():
+            if name in self.trust:
+                own = outcomes.get(name, {})
+                weight *= factor_of(self.trust[name], own.get("risk_level"), own.get("bucket"))
             rank = ranks[name]
             found[name] = 0.0 if rank is None else float(weight / (self.k + rank))
         return found
