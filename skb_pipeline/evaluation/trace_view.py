@@ -17,7 +17,7 @@ COLUMNS: Mapping[str, str] = {
     "query": "its text",
     "split": "train, val or test",
     "template": "of a question made from the SKB, like the next two",
-    "wording": "known or held_out",
+    "wording": "known, held_out or paraphrased",
     "style": "how it is phrased",
     "n_answers": "number of right answers",
     "engine": "that made the plan",

@@ -22,6 +22,7 @@ from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.questions.conditions import TextStore, candidate_phrases, only_named
 from skb_pipeline.questions.frame import QUERIES, seen_answers
 from skb_pipeline.questions.mentions import Mention, Mentions, surface_key
+from skb_pipeline.questions.paraphrase import paraphrase
 from skb_pipeline.questions.report import SPLITS, QuestionReport, Reason, TemplateReport
 from skb_pipeline.questions.settings import QuestionSpec
 from skb_pipeline.questions.templates import Shape, Template, enumerate_templates, without_direction
@@ -29,7 +30,7 @@ from skb_pipeline.questions.topology import Topology, load_nodes
 from skb_pipeline.questions.wording import Wordings
 from skb_pipeline.text.hashing import happens, key_hash, mix
 
-VERSION = "4"
+VERSION = "5"
 
 
 ANCHOR_TRIES = 32
@@ -104,6 +105,8 @@ class _Generator:
         self.mentions = Mentions(con, self.nodes)
         self.texts = TextStore(con, self.nodes, spec.node_types)
         self.wordings = Wordings(spec)
+        self.plain: dict[str, str] = {}
+        """Words of each question before it is retold."""
         self.report = QuestionReport(without_direction=without_direction(spec))
 
     def run(self) -> tuple[pd.DataFrame, QuestionReport]:
@@ -114,7 +117,7 @@ class _Generator:
         rows = {question.draw.query_id: self._row(question) for question in questions}
 
         def words(question: _Question) -> str:
-            return surface_key(rows[question.draw.query_id]["query"])
+            return surface_key(self.plain[question.draw.query_id])
 
         # Words that fit two questions do not say which answers are right: neither is kept.
         questions = self._drop_duplicates(questions, words, Reason.SAME_WORDS, keep_smallest=False)
@@ -288,17 +291,21 @@ class _Generator:
         split = self._split(draw.gold)
         mentions = [mention.text for mention in question.mentions]
         plan = draw.template.plan(mentions, question.phrase)
+        retold = split != "train" and happens(self.settings.paraphrased_share, draw.query_id, "paraphrased")
         worded = self.wordings.word(
             draw.template,
             mentions,
             question.phrase,
             phrase_in_name=self._in_name(draw.template),
             query_id=draw.query_id,
-            held_out=split == "test" and happens(self.settings.held_out_share, draw.query_id, "held out"),
+            held_out=split == "test"
+            and not retold
+            and happens(self.settings.held_out_share, draw.query_id, "held out"),
         )
+        self.plain[draw.query_id] = worded.text
         return {
             "query_id": draw.query_id,
-            "query": worded.text,
+            "query": paraphrase(worded.text, draw.query_id) if retold else worded.text,
             "split": split,
             "answer_ids": [int(self.nodes.node_ids[answer]) for answer in question.answers],
             "origin": "synthetic",
@@ -308,7 +315,7 @@ class _Generator:
                 {"var": anchor.var, "node_id": int(self.nodes.node_ids[position])}
                 for anchor, position in zip(plan.anchors, question.anchors, strict=True)
             ],
-            "wording": "held_out" if worded.held_out else "known",
+            "wording": "paraphrased" if retold else "held_out" if worded.held_out else "known",
             "style": worded.style,
             "uses_alias": any(mention.is_alias for mention in question.mentions),
             "gold_key": json.dumps(
@@ -370,6 +377,7 @@ class _Generator:
         report.alias_possible += any(mention is not None and mention.is_alias for mention in with_alias)
         report.uses_alias += bool(row["uses_alias"])
         report.held_out += row["wording"] == "held_out"
+        report.paraphrased += row["wording"] == "paraphrased"
         report.keyword += row["style"] == "keyword"
 
 

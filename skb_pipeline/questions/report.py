@@ -52,7 +52,7 @@ class QuestionReport:
         splits: questions per split.
         answer_counts: per split, how many questions have how many answers.
         alias_possible: questions with an anchor that has a usable alias.
-        uses_alias, held_out, keyword: questions worded so.
+        uses_alias, held_out, paraphrased, keyword: questions worded so.
         without_direction: relations with a direction that no phrasing states, so that they were asked for in undirected
             words, with the answers of both directions; a sentence each.
     """
@@ -63,6 +63,7 @@ class QuestionReport:
     alias_possible: int = 0
     uses_alias: int = 0
     held_out: int = 0
+    paraphrased: int = 0
     keyword: int = 0
     without_direction: list[str] = field(default_factory=list)
 
@@ -87,6 +88,7 @@ class QuestionReport:
             "alias_possible": self.alias_possible,
             "uses_alias": self.uses_alias,
             "held_out": self.held_out,
+            "paraphrased": self.paraphrased,
             "keyword": self.keyword,
             "without_direction": list(self.without_direction),
             "templates": {

@@ -61,6 +61,8 @@ class QuestionSpec(Section):
     text_condition_share: float = Field(default=0.3, ge=0, le=1)
     held_out_share: float = Field(default=0.5, ge=0, le=1)
     """Share of test questions worded with held-out forms."""
+    paraphrased_share: float = Field(default=0.2, ge=0, le=1)
+    """Share of validation and test questions that are retold in other words (``questions.paraphrase``)."""
     split: dict[str, float] = Field(default_factory=lambda: {"train": 0.5, "val": 0.2, "test": 0.3})
     phrasings: list[Phrasing] = Field(default_factory=list)
     directions: dict[str, Direction] = Field(default_factory=dict)

@@ -148,7 +148,7 @@ def test_a_directed_question_has_answers_of_its_direction_alone(both: Asked) -> 
                             ("package <-depends, in- package", ("needed by", "serves"))]:  # fmt: skip
         rows = both.of(template)
         assert len(rows) > 5
-        for row in rows.itertuples():
+        for row in rows[rows["wording"] != "paraphrased"].itertuples():
             assert any(word in row.query for word in words), row.query
             (anchor,) = [name[text] for text in name if text in row.query and text.startswith("lib")]
             out = {head for head, tail in pairs if tail == anchor}

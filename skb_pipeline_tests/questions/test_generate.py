@@ -73,7 +73,7 @@ def test_there_is_something_of_every_kind(made: Made) -> None:
     assert len(frame) > 200
     assert set(frame["split"]) == {"train", "val", "test"}
     assert set(frame["style"]) == {"question", "keyword"}
-    assert set(frame["wording"]) == {"known", "held_out"}
+    assert set(frame["wording"]) == {"known", "held_out", "paraphrased"}
     assert frame["uses_alias"].nunique() == 2
     shapes = frame["template"].str.count("<-").astype(str) + frame["template"].str.contains("&").astype(str)
     assert set(shapes) == {"1False", "2False", "2True"}
@@ -128,7 +128,8 @@ def test_anchor_mentions_mean_their_node_only(made: Made) -> None:
                 and anchor["text"].casefold() in {t.casefold() for t in [content.name(key), *content.aliases[key]]}
             }
             assert bearers == {made.keys[anchors[anchor["var"]]]}
-            assert anchor["text"] in row.query
+            if row.wording != "paraphrased":  # in keywords typed in lower case and with a typo
+                assert anchor["text"] in row.query
             by_alias |= anchor["text"] != content.name(made.keys[anchors[anchor["var"]]])
         assert row.uses_alias == by_alias
     assert made.report.templates["product <-made_by- brand"].retried["ambiguous anchor name"] > 0
@@ -140,7 +141,7 @@ def test_conditions_use_words_that_no_anchor_has(made: Made) -> None:
         phrase = plan["target"]["relevance_text"]
         assert phrase == " ".join(words_of(phrase))
         assert len(phrase.split()) in (1, 2)
-        assert phrase in row.query
+        assert phrase in row.query or row.wording == "paraphrased"
         for node in made.anchors(row).values():
             surfaces = [made.content.name(made.keys[node]), *made.content.aliases[made.keys[node]]]
             assert not set(phrase.split()) & {word for surface in surfaces for word in words_of(surface)}
@@ -213,6 +214,7 @@ def test_shares_are_kept() -> None:
         "alias_share": 0.3,
         "keyword_share": 0.25,
         "held_out_share": 0.5,
+        "paraphrased_share": 0.2,
     }
     made = Made(content, shop_spec(**settings))
     frame = made.frame[made.frame["template"].str.startswith("product <-made_by- brand")]
@@ -222,16 +224,21 @@ def test_shares_are_kept() -> None:
     shares = frame["split"].value_counts(normalize=True)
     assert all(abs(shares[split] - share) < 0.06 for split, share in made.spec.questions.split.items())
     test = frame[frame["split"] == "test"]
-    assert abs((test["wording"] == "held_out").mean() - 0.5) < 0.12
+    assert abs((test["wording"] == "held_out").mean() - 0.5 * 0.8) < 0.12
+    for split, share in {"train": 0.0, "val": 0.2, "test": 0.2}.items():
+        assert abs((frame[frame["split"] == split]["wording"] == "paraphrased").mean() - share) < 0.1
     report = made.report
     assert report.alias_possible == made.frame["template"].str.endswith("- brand").sum()
     assert report.uses_alias == made.frame["uses_alias"].sum()
     assert report.held_out == (made.frame["wording"] == "held_out").sum()
+    assert report.paraphrased == (made.frame["wording"] == "paraphrased").sum()
     assert report.keyword == (made.frame["style"] == "keyword").sum()
 
 
 def test_no_aliases_and_no_keywords_when_their_share_is_zero() -> None:
-    frame = Made(shop(), shop_spec(alias_share=0, keyword_share=0, text_condition_share=0, held_out_share=0)).frame
+    frame = Made(
+        shop(), shop_spec(alias_share=0, keyword_share=0, text_condition_share=0, held_out_share=0, paraphrased_share=0)
+    ).frame
     assert set(frame["style"]) == {"question"}
     assert set(frame["wording"]) == {"known"}
     assert not frame["template"].str.endswith("+text").any()
@@ -409,6 +416,9 @@ def test_questions_in_the_same_words_are_all_dropped() -> None:
     assert lost[0] == lost[1]
     assert 5 < lost[0] < 35  # "product Twin 3" or "products Twin 3", each about half the time
     assert frame["query"].is_unique
+    retold, retelling = generate_questions(build(content), shop_spec(**settings, paraphrased_share=1))
+    assert len(retold) == len(frame)  # other words for each do not make them two questions
+    assert retelling.dropped() == report.dropped()
 
 
 def test_anchors_are_spread_by_the_draw() -> None:

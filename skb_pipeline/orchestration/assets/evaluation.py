@@ -281,7 +281,7 @@ def _executed(
         yield engine, outcomes_frame(query_ids, rows, answers, nodes), found
 
 
-_PLAN_SLICES = ("all", "wording=known", "wording=held_out", "template=one_hop")
+_PLAN_SLICES = ("all", "wording=known", "wording=held_out", "wording=paraphrased", "template=one_hop")
 
 
 def _system_settings(registry: Registry) -> Opens:
