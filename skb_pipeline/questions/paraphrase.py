@@ -23,7 +23,9 @@ _BEGINNINGS = (
 )
 _FRAME = re.compile(rf"^(?:{'|'.join(_BEGINNINGS)})\s+(?P<rest>.+?)\s*[?.]?$", re.IGNORECASE | re.DOTALL)
 _RELATIVE = re.compile(r"\s(?:that|which|who)\s(?!one\b)")
-_VERBS = frozenset(["is", "are", "was", "were", "has", "have", "had", "does", "do", "can", "may", "must", "belongs", "goes", "lacks"])
+_VERBS = frozenset(
+    ["is", "are", "was", "were", "has", "have", "had", "does", "do", "can", "may", "must", "belongs", "goes", "lacks"]
+)
 
 OPENINGS = (
     "Somebody at work keeps asking me about {an}.",
