@@ -7,6 +7,8 @@ import pytest
 
 from skb_pipeline.datasets.catalogue import get_spec
 from skb_pipeline.datasets.spec import DatasetSpec
+from skb_pipeline.plans.plan import RiskLevel
+from skb_pipeline.plans.results import BUCKETS
 from skb_pipeline.systems.kinds.rrf import RRFSystem
 from skb_pipeline.systems.registry import BUILTIN, Registry, SystemsError, UnknownSystemError, load_registry
 
@@ -26,8 +28,13 @@ def test_the_built_in_systems(tmp_path: Path) -> None:
     fused, text = built_in["fused"], built_in["text"]
     assert isinstance(fused, RRFSystem)
     assert (fused.components, fused.weight_of, fused.k, fused.depth) == (
-        ("graph", "bm25"), {"graph": Fraction(1, 2), "bm25": Fraction(1, 2)}, 60, 100,
+        ("graph", "text"), {"graph": Fraction(1), "text": Fraction(1)}, 5, 100,
     )  # fmt: skip
+    assert fused.trust["graph"].keys() == {RiskLevel.WEAK, RiskLevel.NORMAL, RiskLevel.AGGRESSIVE}
+    for factors in fused.trust["graph"].values():
+        assert isinstance(factors, dict)
+        assert list(factors) == list(BUCKETS)
+        assert list(factors.values()) == sorted(factors.values(), reverse=True), "the more candidates, the less"
     assert text.components == ("bm25", "dense")
     assert built_in.baselines_of("fused") == ["bm25", "dense", "graph", "text"]
     assert built_in.wanted(get_spec("demo")) == built_in.shown
