@@ -1,10 +1,11 @@
 """How far a fusion should trust plans: the table of factors that comes along, and what it is worth elsewhere.
 
 Of each dataset the finished rankings of ``graph``, ``bm25`` and ``dense`` are read, with training and validation
-questions only. For every weight of ``dense``, rank constant and weight of ``graph`` on a grid the fused metrics of each
-question are tabulated; a table of weights by risk level and number of candidates is then a choice of columns, and the
-best one is found exactly. It may only fall with the number of candidates and rise with the risk level, since some cells
-have few questions. Datasets count alike, however many questions they have.
+questions only. For every rank constant, weight of ``dense`` and weight of ``graph`` on a grid the fused metrics of each
+question are tabulated. A table of weights of ``graph`` by risk level and number of candidates, and of ``dense`` by risk
+level, is then a choice of columns, and the one with the highest mean of the four metrics is found exactly. The weight
+of ``graph`` may only fall with the number of candidates and rise with the risk level, that of ``dense`` only fall with
+the risk level, since some cells have few questions. Datasets count alike, however many questions they have.
 
 *Leave one out*: the table is fitted without a dataset and judged on it, beside its parts.
 
@@ -14,7 +15,6 @@ have few questions. Datasets count alike, however many questions they have.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement, product
@@ -36,12 +36,28 @@ from skb_pipeline.workspace import SKB_FILE
 LISTS = ("graph", "bm25", "dense")
 GRAPH = (0.0, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 """Weights of graph beside 1 of bm25."""
-DENSE = (0.25, 0.5, 0.75, 1.0)
+DENSE = (0.1, 0.25, 0.5, 0.75, 1.0)
+"""The same of dense."""
 K = (10, 20, 60)
 LEVELS = (RiskLevel.WEAK, RiskLevel.NORMAL, RiskLevel.AGGRESSIVE)
 HITS = 200
 """Hits per list that are looked at; deeper ones hardly reach the first twenty."""
 _ABSENT = 10**9
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A point of the grid.
+
+    Attributes:
+        k: rank constant.
+        dense: weight of dense without a plan that gave candidates, and for each of ``LEVELS``.
+        graph: int64 [15], position in ``GRAPH`` per cell.
+    """
+
+    k: int
+    dense: tuple[float, ...]
+    graph: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -60,10 +76,14 @@ class Tabulated:
     metrics: dict[tuple[float, int], np.ndarray]
     parts: dict[str, np.ndarray]
 
-    def of(self, setting: tuple[float, int], table: np.ndarray) -> np.ndarray:
-        """Metrics per query, float32 [4, queries], under a table: int64 [15], position in ``GRAPH`` per cell."""
-        column = np.where(self.cell < 0, 0, table[np.maximum(self.cell, 0)])
-        return self.metrics[setting][column, :, np.arange(len(self.cell))].T
+    def of(self, choice: Choice) -> np.ndarray:
+        """Metrics per query, float32 [4, queries]."""
+        column = np.where(self.cell < 0, 0, choice.graph[np.maximum(self.cell, 0)])
+        level = np.where(self.cell < 0, 0, self.cell // len(BUCKETS) + 1)
+        values = np.stack(
+            [self.metrics[dense, choice.k][column, :, np.arange(len(self.cell))] for dense in choice.dense]
+        )
+        return values[level, np.arange(len(self.cell))].T
 
 
 def tabulated(home: Path, dataset: str) -> Tabulated:
@@ -139,20 +159,27 @@ class Pairs:
         return np.stack([first == 1, first <= 5, recalled / self.n_answers, listed / first]).astype(np.float32)
 
 
-def fitted(datasets: Sequence[Tabulated], metric: int = 3) -> tuple[tuple[float, int], np.ndarray, float]:
-    """The best setting, table (positions in ``GRAPH`` per cell) and mean of a metric over datasets."""
-    best: tuple[tuple[float, int], np.ndarray, float] | None = None
-    for setting in product(DENSE, K):
-        gain = np.zeros((len(LEVELS) * len(BUCKETS), len(GRAPH)))
-        base = 0.0
-        for own in datasets:
-            values = own.metrics[setting][:, metric] / len(own.cell) / len(datasets)
-            base += float(values[0, own.cell < 0].sum())
-            for cell in range(len(gain)):
-                gain[cell] += values[:, own.cell == cell].sum(axis=1)
-        table, value = best_table(gain.reshape(len(LEVELS), len(BUCKETS), len(GRAPH)))
-        if best is None or base + value > best[2] + 1e-9:
-            best = setting, table.ravel(), base + value
+def fitted(datasets: Sequence[Tabulated]) -> tuple[Choice, float]:
+    """The best choice, and its mean of the four metrics over datasets."""
+    best: tuple[Choice, float] | None = None
+    shape = len(LEVELS), len(BUCKETS), len(GRAPH)
+    for k in K:
+        silent, gain = {}, {}
+        for dense in DENSE:
+            values = [
+                (own.cell, own.metrics[dense, k].mean(axis=1) / len(own.cell) / len(datasets)) for own in datasets
+            ]
+            silent[dense] = sum(float(value[0, cell < 0].sum()) for cell, value in values)
+            cells = range(shape[0] * shape[1])
+            gain[dense] = sum(
+                np.stack([value[:, cell == c].sum(axis=1) for c in cells]).astype(float) for cell, value in values
+            ).reshape(shape)
+        for falling in combinations_with_replacement(sorted(DENSE, reverse=True), len(LEVELS) + 1):
+            own = np.stack([gain[dense][level] for level, dense in enumerate(falling[1:])])
+            table, value = best_table(own)
+            value += silent[falling[0]]
+            if best is None or value > best[1] + 1e-9:
+                best = Choice(k, falling, table.ravel()), value
     assert best is not None
     return best
 
@@ -204,21 +231,23 @@ def main() -> None:
         print(f"\n{own.name}: {len(own.cell)} questions, {int((own.cell >= 0).sum())} with a plan that found something")
         for name, values in own.parts.items():
             print(f"  {name:<28}{line(values)}")
-        even = np.full(len(LEVELS) * len(BUCKETS), GRAPH.index(1.0))
-        print(f"  {'graph, bm25, dense alike':<28}{line(own.of((1.0, 60), even))}")
-        print(f"  {'bm25, dense alike':<28}{line(own.of((1.0, 60), np.zeros_like(even)))}")
+        cells = len(LEVELS) * len(BUCKETS)
+        alike = (1.0,) * (len(LEVELS) + 1)
+        text = Choice(60, alike, np.zeros(cells, dtype=np.int64))
+        print(f"  {'bm25, dense alike':<28}{line(own.of(text))}")
+        print(f"  {'graph, bm25, dense alike':<28}{line(own.of(Choice(60, alike, np.full(cells, GRAPH.index(1.0)))))}")
         for what, others in (("without it", [d for d in datasets if d is not own]), ("on all", datasets)):
             if others:
-                setting, table, _ = fitted(others)
-                print(f"  {'fitted ' + what:<28}{line(own.of(setting, table))}   dense {setting[0]:g}, k {setting[1]}")
-    setting, table, value = fitted(datasets)
-    counts = sum(np.bincount(own.cell[own.cell >= 0], minlength=len(table)) for own in datasets)
-    print(f"\non all: mean MRR {value:.3f}; dense {setting[0]:g}, k {setting[1]}; weight of graph (questions):")
+                choice, _ = fitted(others)
+                print(f"  {'fitted ' + what:<28}{line(own.of(choice))}   k {choice.k}, dense {choice.dense}")
+    choice, value = fitted(datasets)
+    counts = sum(np.bincount(own.cell[own.cell >= 0], minlength=len(choice.graph)) for own in datasets)
+    print(f"\non all: mean {value:.3f}; k {choice.k}; weight of dense without a plan {choice.dense[0]:g}")
     for i, level in enumerate(LEVELS):
-        cells = range(i * len(BUCKETS), (i + 1) * len(BUCKETS))
-        print(f"  {level.value:<12}" + "  ".join(f"{GRAPH[table[c]]:g} ({counts[c]})" for c in cells))
-    print(json.dumps({level.value: dict(zip(BUCKETS, (GRAPH[table[i * len(BUCKETS) + b]] for b in range(len(BUCKETS))),
-                                            strict=True)) for i, level in enumerate(LEVELS)}))  # fmt: skip
+        cells = slice(i * len(BUCKETS), (i + 1) * len(BUCKETS))
+        own = zip(BUCKETS, choice.graph[cells], counts[cells], strict=True)
+        graph = "  ".join(f"{bucket}: {GRAPH[at]:g} ({n} questions)" for bucket, at, n in own)
+        print(f"  {level.value:<12}dense {choice.dense[i + 1]:g}   graph {graph}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from skb_pipeline.datasets.spec import DatasetSpec
-from skb_pipeline.fusion.trust import factors
 from skb_pipeline.planning.engines.base import PlannerEngine, Question
 from skb_pipeline.planning.frames import plans_frame
 from skb_pipeline.planning.settings import Engine
@@ -130,8 +129,8 @@ class SearchSession(Sources):
             ended), ``dropped``, ``risk_level`` (of the plan as executed), ``explanation``, of a language model also
             ``model``, ``attempts`` and ``raw_output``; ``links`` (per anchor, nodes with cosines and the link's grade),
             ``link_grade`` (the least sure one), ``unlinked`` (why an anchor has no node), ``outcome``, ``route``,
-            ``n_cand``, ``fallback``, ``trust`` (per fused system, what the weight of each of its lists that come from
-            plans is multiplied with), ``sql`` and ``cypher`` (the latter marked as not run against a server).
+            ``n_cand``, ``fallback``, ``trust`` (per fused system, what the weights of its lists are multiplied
+            with), ``sql`` and ``cypher`` (the latter marked as not run against a server).
         """
         questions = Questions(["q"], [clean_text(question)], keep=False)
         outcomes = rank_by_plans(self._branch, self.plans(questions), self, questions).outcomes
@@ -149,7 +148,7 @@ class SearchSession(Sources):
             "n_cand": int(outcome["n_cand"]),
             "fallback": bool(outcome["fallback"]),
             "trust": {
-                name: {part: float(factors(table, outcomes)["q"]) for part, table in system.trust.items()}
+                name: {part: float(table.factors(outcomes)["q"]) for part, table in system.trust.items()}
                 for name, system in self.registry.items()
                 if isinstance(system, RRFSystem) and system.trust
             },

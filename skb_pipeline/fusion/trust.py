@@ -1,7 +1,9 @@
-"""How far a fusion trusts a list that comes from plans, question by question (GRASP, Stage 2: dynamic RRF).
+"""How far a fusion trusts a list, question by question, by what became of the question's plan (GRASP, Stage 2: dynamic
+RRF).
 
 The list's weight is multiplied by a factor that depends on the risk level of the plan as it was executed and on how
-many candidates it left. A question without an executed plan has none: hits of its text-only search take no part.
+many candidates it left. Usually that is the list that the plans gave; but how much words count beside vectors also
+differs between a question that names what the graph knows and one that names nothing.
 """
 
 from __future__ import annotations
@@ -9,54 +11,78 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from typing import Self
 
 import pandas as pd
+from pydantic import Field, model_validator
 
 from skb_pipeline.fusion.rrf import as_fraction
 from skb_pipeline.plans.plan import RiskLevel
 from skb_pipeline.plans.results import BUCKETS
+from skb_pipeline.section import Section
 
 VERSION = "1"
-Trust = Mapping[RiskLevel, float | Mapping[str, float]]
-"""Factor per risk level: a number, or one per bucket of n_cand (``plans.results.BUCKETS``). Where none is given it is
-1, and for ``no_trade`` 0."""
+Factor = float | dict[str, float]
+"""A number, or one per bucket of n_cand (``plans.results.BUCKETS``), 1 where none is given."""
 
 
-def check_trust(trust: Trust) -> Iterator[str]:
-    """What is wrong with a table, one sentence each."""
-    for level, given in trust.items():
-        for bucket, factor in given.items() if isinstance(given, Mapping) else [(None, given)]:
-            where = level.value if bucket is None else f"{level.value}.{bucket}"
-            if bucket is not None and bucket not in BUCKETS:
-                yield f"{where}: buckets are {', '.join(BUCKETS)}"
-            elif not 0 <= factor < float("inf"):
-                yield f"{where}: a factor must be a number, not negative"
+class Trust(Section):
+    """Factors of one list by the risk level of the plan.
 
-
-def factor_of(trust: Trust, risk_level: str | None, bucket: str | None) -> Fraction:
-    """The factor of a cell as the decimal number it is written as; 0 without a level or a bucket, since such a plan
-    gave no candidates."""
-    if risk_level is None or bucket is None:
-        return Fraction(0)
-    level = RiskLevel(risk_level)
-    usual = 0 if level is RiskLevel.NO_TRADE else 1
-    given = trust.get(level, usual)
-    return as_fraction(given.get(bucket, usual) if isinstance(given, Mapping) else given)
-
-
-def factors(trust: Trust, outcomes: pd.DataFrame) -> dict[str, Fraction]:
-    """Factor per question.
-
-    Args:
-        trust: the table.
-        outcomes: ``query_id, risk_level, bucket`` of ``graph.branch.OUTCOMES``.
+    Attributes:
+        by: the list whose plans count; default: the list itself.
+        none: where no plan gave candidates. A list that comes from plans has no hits then.
+        no_trade, weak, normal, aggressive: by risk level.
     """
-    return {query: factor_of(trust, level, bucket) for query, level, bucket in _cells(outcomes)}
+
+    by: str | None = None
+    none: float = Field(default=1, ge=0, allow_inf_nan=False)
+    no_trade: Factor = 0
+    weak: Factor = 1
+    normal: Factor = 1
+    aggressive: Factor = 1
+
+    @model_validator(mode="after")
+    def _are_factors(self) -> Self:
+        for level in RiskLevel:
+            given = self._of(level)
+            for bucket, factor in given.items() if isinstance(given, dict) else [(None, given)]:
+                where = level.value if bucket is None else f"{level.value}.{bucket}"
+                if bucket is not None and bucket not in BUCKETS:
+                    raise ValueError(f"{where}: buckets are {', '.join(BUCKETS)}")
+                if not 0 <= factor < float("inf"):
+                    raise ValueError(f"{where}: a factor must be a number, not negative")
+        return self
+
+    def _of(self, level: RiskLevel) -> Factor:
+        given: Factor = getattr(self, level.value)
+        return given
+
+    def factor(self, risk_level: str | None, bucket: str | None) -> Fraction:
+        """The factor of a cell as the decimal number it is written as.
+
+        Args:
+            risk_level: of the plan as it was executed; None without one.
+            bucket: of the number of its candidates; None without any.
+        """
+        if risk_level is None or bucket is None:
+            return as_fraction(self.none)
+        given = self._of(RiskLevel(risk_level))
+        return as_fraction(given.get(bucket, 1.0) if isinstance(given, dict) else given)
+
+    def factors(self, outcomes: pd.DataFrame) -> dict[str, Fraction]:
+        """Factor per question, from ``query_id, risk_level, bucket`` of ``graph.branch.OUTCOMES``."""
+        return {query: self.factor(level, bucket) for query, level, bucket in _cells(outcomes)}
 
 
 def cell_counts(outcomes: pd.DataFrame) -> dict[str, int]:
-    """Questions per cell, ``weak, 11-50`` -> n; without those whose plan gave no candidates."""
-    return dict(Counter(f"{level}, {bucket}" for _, level, bucket in _cells(outcomes) if level and bucket))
+    """Questions per cell, ``weak, 11-50`` -> n, ``none`` for those whose plan gave no candidates."""
+    return dict(Counter(f"{level}, {bucket}" if level and bucket else "none" for _, level, bucket in _cells(outcomes)))
+
+
+def planned(trust: Mapping[str, Trust]) -> list[str]:
+    """The lists whose plans count in some tables, each once."""
+    return list(dict.fromkeys(table.by or name for name, table in trust.items()))
 
 
 def _cells(outcomes: pd.DataFrame) -> Iterator[tuple[str, str | None, str | None]]:

@@ -7,7 +7,6 @@ import pytest
 
 from skb_pipeline.datasets.catalogue import get_spec
 from skb_pipeline.datasets.spec import DatasetSpec
-from skb_pipeline.plans.plan import RiskLevel
 from skb_pipeline.plans.results import BUCKETS
 from skb_pipeline.systems.kinds.rrf import RRFSystem
 from skb_pipeline.systems.registry import BUILTIN, Registry, SystemsError, UnknownSystemError, load_registry
@@ -28,11 +27,10 @@ def test_the_built_in_systems(tmp_path: Path) -> None:
     fused, text = built_in["fused"], built_in["text"]
     assert isinstance(fused, RRFSystem)
     assert (fused.components, fused.weight_of, fused.k, fused.depth) == (
-        ("graph", "text"), {"graph": Fraction(1), "text": Fraction(1)}, 5, 100,
+        ("graph", "bm25", "dense"), dict.fromkeys(("graph", "bm25", "dense"), Fraction(1)), 10, 100,
     )  # fmt: skip
-    assert fused.trust["graph"].keys() == {RiskLevel.WEAK, RiskLevel.NORMAL, RiskLevel.AGGRESSIVE}
-    for factors in fused.trust["graph"].values():
-        assert isinstance(factors, dict)
+    for level in ("weak", "normal", "aggressive"):
+        factors = getattr(fused.trust["graph"], level)
         assert list(factors) == list(BUCKETS)
         assert list(factors.values()) == sorted(factors.values(), reverse=True), "the more candidates, the less"
     assert text.components == ("bm25", "dense")
@@ -107,9 +105,11 @@ def test_a_dataset_asks_for_some(tmp_path: Path) -> None:
         ("a:\n  kind: rrf\n  of: [bm25, dense]\n  weights: {bm25: 1}", r"they name \['bm25'\], the lists are"),
         ("a: {kind: rrf, of: [graph, bm25], trust: {dense: {weak: 1}}}", r"trust: 'dense' is none of the lists"),
         ("a: {kind: rrf, of: [graph, bm25], trust: {bm25: {weak: 1}}}", r"trust: bm25 executes no plans"),
+        ("a: {kind: rrf, of: [graph, bm25], trust: {bm25: {by: dense}}}", r"trust.bm25.by: 'dense' is none of"),
+        ("a: {kind: rrf, of: [graph, bm25], trust: {graph: {by: bm25}}}", r"trust: bm25 executes no plans"),
         ("a: {kind: rrf, of: [graph, bm25], trust: {graph: {strong: 1}}}", r"systems.yaml:1: a.trust.graph.strong"),
         ("a: {kind: rrf, of: [graph, bm25], trust: {graph: {weak: {1-9: 1}}}}", r"weak.1-9: buckets are 1-10, 11-50"),
-        ("a: {kind: rrf, of: [graph, bm25], trust: {graph: {weak: -0.1}}}", r"trust.graph.weak: a factor must be"),
+        ("a: {kind: rrf, of: [graph, bm25], trust: {graph: {weak: -0.1}}}", r"trust.graph: weak: a factor must be"),
         ("a:\n  kind: lexical\n  k: 3", r"systems.yaml:3: a.k: unknown key"),
         ("a:\n  kind: rrf\n  of: [{kind: lexical, k: 1}]", r"systems.yaml:3: a.of.0.k: unknown key"),
         ("a: {kind: rrf, of: [b]}\nb: {kind: rrf, of: [a]}", r"it is made of itself: a of b of a"),

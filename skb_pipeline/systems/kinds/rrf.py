@@ -13,8 +13,7 @@ from pydantic import Field, model_validator
 
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.fusion import rrf, trust
-from skb_pipeline.fusion.trust import cell_counts, check_trust, factor_of, factors
-from skb_pipeline.plans.plan import RiskLevel
+from skb_pipeline.fusion.trust import Trust, cell_counts, planned
 from skb_pipeline.retrieval.ranking import RANKING
 from skb_pipeline.systems.kind import Sources, System
 from skb_pipeline.systems.ranked import Questions, Ranked
@@ -37,9 +36,9 @@ class RRFSystem(System):
     weights: list[float] | dict[str, float] | None = None
     """One per list, in their order or by name; not negative, and they need not sum to 1. Without ``weight`` and
     ``weights`` all lists count alike."""
-    trust: dict[str, dict[RiskLevel, float | dict[str, float]]] = Field(default_factory=dict)
-    """By a system that executes plans: what its weight is multiplied with, question by question, see
-    :data:`skb_pipeline.fusion.trust.Trust`. A system that is not named keeps its weight."""
+    trust: dict[str, Trust] = Field(default_factory=dict)
+    """By list: what its weight is multiplied with, question by question, as a plan went. A list that is not named keeps
+    its weight."""
     k: int = Field(default=60, ge=0)
     """Rank constant."""
     depth: int = Field(default=100, ge=1)
@@ -62,8 +61,8 @@ class RRFSystem(System):
         for name, table in self.trust.items():
             if name not in self.of:
                 raise ValueError(f"trust: {name!r} is none of the lists {self.of}")
-            for problem in check_trust(table):
-                raise ValueError(f"trust.{name}.{problem}")
+            if table.by is not None and table.by not in self.of:
+                raise ValueError(f"trust.{name}.by: {table.by!r} is none of the lists {self.of}")
         return self
 
     @property
@@ -74,7 +73,7 @@ class RRFSystem(System):
     @property
     def planned(self) -> tuple[str, ...]:
         """See ``System``."""
-        return tuple(self.trust)
+        return tuple(planned(self.trust))
 
     @property
     def weight_of(self) -> dict[str, Fraction]:
@@ -89,7 +88,7 @@ class RRFSystem(System):
     def describe(self) -> str:
         """See ``System``."""
         parts = " + ".join(f"{float(weight):g} × {name}" for name, weight in self.weight_of.items())
-        steered = f", {' and '.join(self.trust)} as far as the plan can be trusted" if self.trust else ""
+        steered = f", {' and '.join(self.planned)} as far as its plans can be trusted" if self.trust else ""
         return f"Reciprocal rank fusion: {parts}, k = {self.k}{steered}."
 
     def code(self) -> tuple[ModuleType, ...]:
@@ -107,12 +106,9 @@ class RRFSystem(System):
         """See ``System``."""
         ranked = {name: sources.component(name, questions) for name in self.of}
         lists = {name: own.for_fusion() for name, own in ranked.items()}
-        steered, cells = {}, {}
-        for name, table in self.trust.items():
-            outcomes = ranked[name].outcomes
-            assert outcomes is not None, f"{name} executes no plans"  # the registry sees to it
-            steered[name] = factors(table, outcomes)
-            cells[name] = cell_counts(outcomes)
+        outcomes = {name: own.outcomes for name, own in ranked.items() if own.outcomes is not None}
+        steered = {name: table.factors(outcomes[table.by or name]) for name, table in self.trust.items()}
+        cells = {name: cell_counts(outcomes[name]) for name in self.planned}
         frame, report = rrf.rrf(
             lists,
             factors=steered,
@@ -135,8 +131,8 @@ class RRFSystem(System):
         found = {}
         for name, weight in self.weight_of.items():
             if name in self.trust:
-                own = outcomes.get(name, {})
-                weight *= factor_of(self.trust[name], own.get("risk_level"), own.get("bucket"))
+                own = outcomes.get(self.trust[name].by or name, {})
+                weight *= self.trust[name].factor(own.get("risk_level"), own.get("bucket"))
             rank = ranks[name]
             found[name] = 0.0 if rank is None else float(weight / (self.k + rank))
         return found
