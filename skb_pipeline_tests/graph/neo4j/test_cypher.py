@@ -60,7 +60,7 @@ def test_a_whole_text() -> None:
         "WITH collect([id, score]) AS answers\n"
         "RETURN size(answers) AS n_cand, answers[..$limit] AS answers"
     )
-    assert (compiled.start, compiled.checked, compiled.forbidding) == (1, (0,), (2,))
+    assert (compiled.starts, compiled.checked, compiled.forbidding) == ({0: 1}, (0,), (2,))
     bindings = bind(c={7: 0.5, 8: 0.25}, b={1: 1.0}, d={9: 0.125})
     values = compiled.parameters(bindings, 20)
     assert values == {
@@ -79,13 +79,13 @@ def test_a_whole_text() -> None:
     ("costs", "start"), [(None, 0), ({"a": 3, "b": 2}, 1), ({"a": 2, "b": 2}, 0), ({"a": 0, "b": 1}, 0)]
 )
 def test_it_starts_from_the_cheapest_anchor(costs: dict[str, int] | None, start: int) -> None:
-    assert compile_cypher(SIBLINGS, SHOP, costs).start == start
+    assert compile_cypher(SIBLINGS, SHOP, costs).starts == {0: start}
 
 
 def test_an_anchor_in_negated_hops_only_is_never_the_start() -> None:
     plan = make_plan({"n": "brand", "a": "product"}, ["a -also_buy- T:product", "not T -has-brand- n:brand"])
     compiled = compile_cypher(plan, SHOP, {"n": 0, "a": 5})
-    assert (compiled.start, compiled.checked, compiled.forbidding) == (1, (), (0,))
+    assert (compiled.starts, compiled.checked, compiled.forbidding) == ({0: 1}, (), (0,))
 
 
 def test_an_anchor_that_starts_and_forbids_has_both_parameters() -> None:
