@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ import pandas as pd
 
 from skb_pipeline.plans.plan import Plan
 from skb_pipeline.plans.results import Bindings
-from skb_pipeline.plans.schema import GraphSchema, Triple
+from skb_pipeline.plans.schema import FieldKind, GraphSchema, Triple, TypedField
 from skb_pipeline.skb.store import TABLES, build_adjacency
 from skb_pipeline.storage.duck import connect
 from skb_pipeline_tests.conformance.oracle import OracleGraph
@@ -23,16 +23,19 @@ from skb_pipeline_tests.conformance.oracle import OracleGraph
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes (id -> type, in canonical order) and edges (head, relation, tail; the position is the edge id)."""
+    """Nodes (id -> type, in canonical order), edges (head, relation, tail; the position is the edge id) and values of
+    fields by node."""
 
     nodes: dict[int, str]
     edges: Sequence[tuple[int, str, int]]
+    fields: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
     def oracle(self) -> OracleGraph:
         """The graph as the oracle wants it."""
         return OracleGraph.of(
             [(node, kind, place) for place, (node, kind) in enumerate(self.nodes.items())],
             [(i, head, relation, tail) for i, (head, relation, tail) in enumerate(self.edges)],
+            self.fields,
         )
 
 
@@ -41,11 +44,12 @@ def load_graph(con: duckdb.DuckDBPyConnection, graph: Graph) -> None:
     con.execute(TABLES)
     nodes = pd.DataFrame({"node_id": list(graph.nodes), "node_type": list(graph.nodes.values())}, dtype=object)
     edges = pd.DataFrame(graph.edges, columns=["head", "relation", "tail"], dtype=object)
-    con.register("node_rows", nodes.astype({"node_id": "int64"}).assign(canonical=range(len(nodes))))
+    values = [json.dumps(graph.fields.get(node, {})) for node in graph.nodes]
+    con.register("node_rows", nodes.astype({"node_id": "int64"}).assign(canonical=range(len(nodes)), fields=values))
     con.register("edge_rows", edges.astype({"head": "int64", "tail": "int64"}).assign(edge_id=range(len(edges))))
     con.execute(
-        "INSERT INTO nodes SELECT node_id, node_id::VARCHAR, node_type::VARCHAR, 'n' || node_id, '{}', '', canonical "
-        "FROM node_rows"
+        "INSERT INTO nodes SELECT node_id, node_id::VARCHAR, node_type::VARCHAR, 'n' || node_id, fields::VARCHAR, '', "
+        "canonical FROM node_rows"
     )
     con.execute("INSERT INTO edges SELECT edge_id, head, relation::VARCHAR, tail FROM edge_rows")
     con.unregister("node_rows")
@@ -69,22 +73,31 @@ def bind(**candidates: dict[int, float]) -> Bindings:
     }
 
 
-def make_plan(anchors: dict[str, str], hops: Sequence[str], labels: Sequence[str] = ()) -> Plan:
-    """A plan in short form: ``{"a": "paper"}``, ``["a -cites-> T:paper", "not T -topic- f:field"]``. An arrow gives the
-    direction, ``<-cites-`` for ``in``."""
+def make_plan(
+    anchors: dict[str, str], hops: Sequence[str], labels: Sequence[str] = (), where: Sequence[str] = ()
+) -> Plan:
+    """A plan in short form: ``{"a": "paper"}``, ``["a -cites-> T:paper", "maybe not T -topic- f:field"]``, and
+    conditions such as ``T.year >= 2000``, with a JSON value. An arrow gives the direction, ``<-cites-`` for ``in``;
+    ``maybe`` makes a hop optional."""
     rows: list[dict[str, Any]] = []
     for text in hops:
-        found = re.fullmatch(r"(not )?(.+?) (<?)-(.+)-(>?) (.+?):(.*)", text)
+        found = re.fullmatch(r"(maybe )?(not )?(.+?) (<?)-(.+)-(>?) (.+?):(.*)", text)
         assert found is not None, text
-        negated, one, back, relation, forth, var, label = found.groups()
+        optional, negated, one, back, relation, forth, var, label = found.groups()
         direction = "in" if back else "out" if forth else "any"
         hop = {"from": one, "rel": relation, "to_var": var, "to_label": label}
-        rows.append({**hop, "negated": bool(negated), "direction": direction})
+        rows.append({**hop, "negated": bool(negated), "direction": direction, "optional": bool(optional)})
+    conditions = []
+    for text in where:
+        name, op, value = text.split(" ", 2)
+        var, _, key = name.partition(".")
+        conditions.append({"var": var, "field": key, "op": op, "value": json.loads(value)})
     return Plan.model_validate(
         {
             "anchors": [{"var": var, "text": "x", "label": label} for var, label in anchors.items()],
             "hops": rows,
             "target": {"labels": list(labels)},
+            "where": conditions,
         }
     )
 
@@ -706,9 +719,34 @@ RANDOM_SCHEMA = GraphSchema(
     ),
     ("p", "q"),
     (Triple("p", "y", "p"),),
+    (
+        TypedField("p", "size", FieldKind.NUMBER),
+        TypedField("q", "size", FieldKind.NUMBER),
+        TypedField("p", "day", FieldKind.DATE),
+        TypedField("p", "word", FieldKind.TEXT),
+        TypedField("q", "word", FieldKind.TEXT),
+        TypedField("r", "name", FieldKind.TEXT),
+    ),
 )
 """Relations that join several pairs of types, so that the type of an end matters; ``y`` runs both ways between two
-types and is symmetric within one of them."""
+types and is symmetric within one of them. ``name`` is a key that nodes of a Cypher store have otherwise."""
+
+VALUES: Mapping[FieldKind, Sequence[Any]] = {
+    FieldKind.NUMBER: [-1, 0, 1, 2, 2.5, 1e300, 0.1],
+    FieldKind.DATE: ["1999-12-31", "2020-01-01", "2020-01-31"],
+    FieldKind.TEXT: ["red", "Red", "dark RED", "a.b", "aXb", "line\nbreak", "Ärger", "ärger", "", "{0}|$x"],
+}
+"""What nodes of random graphs have in their fields, or nothing."""
+
+
+def draw_fields(
+    nodes: Mapping[int, str], schema: GraphSchema, choose: Callable[[Sequence[Any]], Any]
+) -> dict[int, dict[str, Any]]:
+    """Values by node; ``choose`` draws one of a list."""
+    return {
+        node: {f.name: choose([None, *VALUES[f.kind]]) for f in schema.fields if f.node_type == kind}
+        for node, kind in nodes.items()
+    }
 
 
 def random_graph(seed: int, n_nodes: int, n_edges: int, schema: GraphSchema = RANDOM_SCHEMA) -> Graph:
@@ -726,7 +764,8 @@ def random_graph(seed: int, n_nodes: int, n_edges: int, schema: GraphSchema = RA
         ends = [pool[int(len(pool) * rng.random() ** 2)] for pool in (by_type[head], by_type[tail]) if pool]
         if len(ends) == 2:
             edges.add((ends[0], relation, ends[1]))
-    return Graph(types, sorted(edges))
+    fields = draw_fields(types, schema, lambda values: values[rng.integers(len(values))])
+    return Graph(types, sorted(edges), fields)
 
 
 def describe(plan: Plan, bindings: Bindings) -> str:

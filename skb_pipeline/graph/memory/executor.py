@@ -122,7 +122,10 @@ class _Run:
         """Raises TimeUpError and TooManyRowsError."""
         size = self.graph.n_nodes
         nodes, scores = self._matches(self.required) if self.parts.selects else (np.empty(0, np.int32), np.empty(0))
-        met = [self._matches(plan) for plan in self.optional]
+        met = []
+        for part, plan in zip(self.parts.optional, self.optional, strict=True):
+            meeting, values = self._matches(plan)
+            met.append((meeting, values if part.scored else np.ones(len(meeting))))
         if not self.parts.selects:
             nodes = self._allowed(meeting_any(met, size).astype(np.int32))
             scores = np.zeros(len(nodes))

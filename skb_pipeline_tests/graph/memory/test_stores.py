@@ -19,7 +19,7 @@ from skb_pipeline.skb.ingest import ingest
 from skb_pipeline.storage.duck import connect
 from skb_pipeline_tests.conformance.compare import assert_same, check_plans_over_store
 from skb_pipeline_tests.conformance.graphs import describe
-from skb_pipeline_tests.conformance.oracle import OracleGraph, TooManyStepsError, enumerate_answers
+from skb_pipeline_tests.conformance.oracle import OracleGraph, TooManyStepsError, evaluate
 from skb_pipeline_tests.conformance.plans import plan_stream
 from skb_pipeline_tests.shared_data import build_shared_skb, shared_spec
 
@@ -59,14 +59,7 @@ def compare_engines(
         assert result.scores.tolist() == expected.scores.tolist(), context
         covered.update([result.route, result.outcome])
         try:
-            answers = enumerate_answers(
-                oracle,
-                case.plan,
-                case.bindings,
-                schema.candidate_types,
-                symmetric=schema.symmetric,
-                max_steps=oracle_steps,
-            )
+            answers = evaluate(oracle, case.plan, case.bindings, schema, max_steps=oracle_steps).answers
         except TooManyStepsError:
             continue
         assert_same(result, answers, 1000, context)
