@@ -43,8 +43,9 @@ class GraphNames:
     Labels are CamelCase with ``/`` read as "or"; relationship types are upper case with ``_`` for blanks and hyphens,
     and of ``a___writes___b`` only the middle part is used. ``renamed`` lists the exceptions. The table depends on the
     set of names in the schema, not on their order. Labels and types never share a name, since some stores keep both
-    in one name space. A property key is the field's own name, unless that is one of :data:`PROPERTIES`. ``entity`` (not
-    quoted) is the label that all nodes of the graph have and no others.
+    in one name space. A property key is the field's own name, unless that is one of :data:`PROPERTIES` or has a mark
+    that means something to the import tool. ``entity`` (not quoted) is the label that all nodes of the graph have and
+    no others.
     """
 
     labels: Mapping[str, str]
@@ -62,7 +63,7 @@ class GraphNames:
         types = _give(schema.relations, _upper_case, "TYPE_", "relation", taken, renamed)
         taken = dict.fromkeys(PROPERTIES, "a property of every node")
         fields = dict.fromkeys(f.name for f in schema.fields)
-        properties = _give(fields, lambda name: name, "field_", "field", taken, renamed)
+        properties = _give(fields, _property_key, "field_", "field", taken, renamed)
         return cls(labels, types, tuple(renamed), properties=properties)
 
     def within(self, entity: str) -> Self:
@@ -162,6 +163,10 @@ def _give(
 def _camel_case(name: str) -> str:
     words = re.split(r"[\s_-]+", name.replace("/", " or "))
     return "".join(word[:1].upper() + word[1:] for word in words)
+
+
+def _property_key(name: str) -> str:
+    return re.sub(r"[:(){}]", "_", name)
 
 
 def _upper_case(name: str) -> str:

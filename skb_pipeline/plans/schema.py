@@ -52,11 +52,11 @@ _DATES = ("date_date",)
 _WORDS = ("rank_category", "dimensions_unit", "dimensions_weight_unit", "weight_unit")
 
 
-def typed_fields(node_type: str, fields: Mapping[str, FieldSpec]) -> list[TypedField]:
+def typed_fields(node_type: str, declared: DeclaresFields) -> list[TypedField]:
     """The fields of a type that conditions can name, in declared order: of the shapes ``integer`` and ``number``, of
-    the shape ``text`` where nothing is parsed out of it, and what is parsed out of a text."""
+    the shape ``text`` where nothing is parsed out of it, and what is parsed out of a text. The name is for anchors."""
     found = []
-    for name, spec in fields.items():
+    for name, spec in declared.fields.items():
         if spec.parse:
             for suffix in PARSED[spec.parse]:
                 key = f"{spec.parse}_{suffix}"
@@ -64,7 +64,7 @@ def typed_fields(node_type: str, fields: Mapping[str, FieldSpec]) -> list[TypedF
                 found.append(TypedField(node_type, f"{name}_{suffix}", kind))
         elif spec.shape in (Shape.INTEGER, Shape.NUMBER):
             found.append(TypedField(node_type, name, FieldKind.NUMBER))
-        elif spec.shape is Shape.TEXT:
+        elif spec.shape is Shape.TEXT and name != declared.name_field:
             found.append(TypedField(node_type, name, FieldKind.TEXT))
     return found
 
@@ -75,6 +75,10 @@ class DeclaresFields(Protocol):
     @property
     def fields(self) -> Mapping[str, FieldSpec]:
         """Its fields, in declared order."""
+
+    @property
+    def name_field(self) -> str:
+        """The field that is a node's name."""
 
 
 class DeclaresRelation(Protocol):
@@ -149,7 +153,7 @@ class GraphSchema:
             tuple(relation.triple for relation in spec.relations),
             tuple(spec.candidate_types),
             tuple(relation.triple for relation in spec.relations if relation.symmetric),
-            tuple(f for name, declared in spec.node_types.items() for f in typed_fields(name, declared.fields)),
+            tuple(f for name, declared in spec.node_types.items() for f in typed_fields(name, declared)),
         )
 
     @cached_property
