@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skb_pipeline.graph.fields import FieldValues
 from skb_pipeline.graph.memory import enumeration, message_passing
 from skb_pipeline.graph.memory.csr import CsrGraph
 from skb_pipeline.graph.memory.executor import MemoryExecutor, top_answers
@@ -42,7 +43,11 @@ EDGES = [
 
 def executor_of(graph: Graph, schema: GraphSchema = SCHEMA) -> MemoryExecutor:
     with loaded(graph) as con:
-        return MemoryExecutor(CsrGraph.from_skb(con), schema)
+        fields = FieldValues.of(con, schema)
+        for field in schema.fields:  # read while the store is open
+            fields.column(field.node_type, field.name)
+            fields.node_ids(field.node_type)
+        return MemoryExecutor(CsrGraph.from_skb(con), schema, fields)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 
 from skb_pipeline.datasets.catalogue import get_spec
 from skb_pipeline.datasets.sources import open_source
+from skb_pipeline.graph.fields import FieldValues
 from skb_pipeline.graph.memory.csr import CsrGraph
 from skb_pipeline.graph.memory.executor import MemoryExecutor
 from skb_pipeline.graph.sql import execute_sql
@@ -46,7 +47,8 @@ def compare_engines(
     con: duckdb.DuckDBPyConnection, schema: GraphSchema, n: int, seed: int, *, oracle_steps: int
 ) -> Counter[str]:
     """Compare on ``n`` generated plans; gives what was covered. The oracle is asked where it needs few steps."""
-    oracle, executor = OracleGraph.load(con), MemoryExecutor(CsrGraph.from_skb(con), schema)
+    oracle = OracleGraph.load(con)
+    executor = MemoryExecutor(CsrGraph.from_skb(con), schema, FieldValues.of(con, schema))
     covered: Counter[str] = Counter()
     for case in islice(plan_stream(oracle, schema, seed), n):
         context = describe(case.plan, case.bindings)
