@@ -104,11 +104,14 @@ def make_plan(
 
 @dataclass(frozen=True)
 class Case:
-    """A plan with its bindings and the answers, in order."""
+    """A plan with its bindings and the answers, in order; how many candidates meet 0, 1, ... optional conditions, and
+    nodes that lack a value."""
 
     plan: Plan
     bindings: Bindings
     answers: list[tuple[int, float]]
+    met: tuple[int, ...] = ()
+    lacking: int = 0
 
 
 @dataclass(frozen=True)
@@ -429,7 +432,97 @@ def _tiny_graphs() -> list[TinyGraph]:
             ],
         ),
         *_directed_graphs(),
+        _soft_graph(),
     ]
+
+
+def _soft_graph() -> TinyGraph:
+    """Four products. Of brand 10 are two, of colour 20 three; a rarity is the logarithm of one over such a share."""
+    half, three, one = 0.693147, 0.287682, 1.386294
+    schema = GraphSchema(
+        ("product", "brand", "colour"),
+        (
+            Triple("product", "of", "brand"),
+            Triple("product", "has", "colour"),
+            Triple("product", "also", "product"),
+            Triple("brand", "owns", "brand"),
+        ),
+        ("product", "brand"),
+        fields=(TypedField("product", "price", FieldKind.NUMBER), TypedField("brand", "land", FieldKind.TEXT)),
+    )
+    graph = Graph(
+        {**_same("product", 1, 2, 3, 4), 10: "brand", 11: "brand", 20: "colour"},
+        [
+            *((1, "of", 10), (2, "of", 10), (3, "of", 11)),
+            *((i, "has", 20) for i in (1, 3, 4)),
+            *((1, "also", 4), (10, "owns", 11)),
+        ],
+        {1: {"price": 10}, 3: {"price": 30.5}, 4: {"price": 5}, 10: {"land": "Peru"}, 11: {"land": None}},
+    )
+    brand_and_colour = {"b": "brand", "c": "colour"}
+    bound = bind(b={10: 0.5}, c={20: 0.8})
+    has_colour, maybe_colour = "c -has- T:product", "maybe c -has- T:product"
+    by_brand, maybe_brand = "b -of- T:product", "maybe b -of- T:product"
+
+    def case(hops: Sequence[str], answers: list[tuple[int, float]], *met: int, **more: Any) -> Case:
+        lacking = more.pop("lacking", 0)
+        used = {var: kind for var, kind in brand_and_colour.items() if any(f"{var} -" in hop for hop in hops)}
+        return Case(make_plan(used, hops, ["product"], **more), bound, answers, met, lacking)
+
+    return TinyGraph(
+        "optional conditions and fields",
+        schema,
+        graph,
+        [
+            case([by_brand, maybe_colour], [(1, 0.5 + three * 0.8), (2, 0.5)], 1, 1),
+            case([maybe_brand, has_colour], [(1, 0.8 + half * 0.5), (3, 0.8), (4, 0.8)], 2, 1),
+            # Nothing is required: what meets one of them is there.
+            case(
+                [maybe_brand, maybe_colour],
+                [(1, half * 0.5 + three * 0.8), (2, half * 0.5), (3, three * 0.8), (4, three * 0.8)],
+                *(0, 3, 1),
+            ),
+            # Without a cosine a condition is worth its weight.
+            case(["maybe not b -of- T:product", has_colour], [(3, 0.8 + half), (4, 0.8 + half), (1, 0.8)], 1, 2),
+            case(
+                [has_colour, "maybe T -also- m:product", maybe_brand],
+                [(1, 0.8 + half + half * 0.5), (4, 0.8 + half), (3, 0.8)],
+                *(1, 1, 1),
+            ),
+            # A hop behind an optional one is part of its condition.
+            case(
+                [has_colour, "maybe T -also- m:product", "b -of- m:product"],
+                [(4, 0.8 + one * 0.5), (1, 0.8), (3, 0.8)],
+                2,
+                1,
+            ),
+            # A condition of another variable: it is met together with the required part, whose cosines it leaves.
+            case(
+                [has_colour, "T -also- m:product", "maybe b -of- m:product"],
+                [(4, 0.8 + one * 0.5), (1, 0.8)],
+                *(1, 1),
+            ),
+            # A required negation filters what meets an optional condition.
+            case([maybe_brand, "not c -has- T:product"], [(2, half * 0.5)], 0, 1),
+            # Of the others 2 has no price; it counts only where it is a candidate but for that.
+            case([has_colour], [(1, 0.8), (3, 0.8)], where=["T.price > 6"]),
+            case([by_brand], [(1, 0.5)], where=["T.price <= 10"], lacking=1),
+            case([by_brand], [], where=["T.price != 10"], lacking=1),
+            case([by_brand, maybe_colour], [(1, 0.5 + three * 0.8)], 0, 1, where=["T.price in [10, 5]"], lacking=1),
+            case([by_brand], [(1, 0.5), (2, 0.5)], where=['b.land = "pERU"']),
+            case([by_brand], [], where=['b.land != "Peru"']),
+            case([has_colour, "T -of- k:brand"], [(1, 0.8)], where=['k.land contains "ER"']),
+            # The free end of a negation: no product of a brand whose land is Peru.
+            case([has_colour, "not T -of- k:brand"], [(3, 0.8), (4, 0.8)], where=['k.land = "Peru"']),
+            # Optional hops do not narrow the answers' types, which are six nodes here; each has its own.
+            Case(
+                make_plan({"b": "brand"}, ["maybe b -of- T:product", "maybe b -owns- T:brand"]),
+                bind(b={10: 0.5}),
+                [(11, 1.791759 * 0.5), (1, 1.098612 * 0.5), (2, 1.098612 * 0.5)],
+                (0, 3, 0),
+            ),
+        ],
+    )
 
 
 def _directed_graphs() -> list[TinyGraph]:

@@ -17,8 +17,9 @@ CASES = [pytest.param(tiny, case, id=f"{tiny.name}-{i}") for tiny in TINY_GRAPHS
 @pytest.mark.parametrize(("tiny", "case"), CASES)
 def test_oracle_gives_the_answers_worked_out_by_hand(tiny: TinyGraph, case: Case) -> None:
     assert validate(case.plan, tiny.schema).status is PlanStatus.VALID
-    got = evaluate(tiny.graph.oracle(), case.plan, case.bindings, tiny.schema).answers
-    assert got == case.answers
+    got = evaluate(tiny.graph.oracle(), case.plan, case.bindings, tiny.schema)
+    assert got.answers == case.answers
+    assert (tuple(got.met), got.lacking) == (case.met, case.lacking)
 
 
 @pytest.fixture(scope="module")
@@ -36,3 +37,4 @@ def test_engine_gives_the_answers_worked_out_by_hand(
 ) -> None:
     result = ENGINES[engine](stores[tiny.name], case.plan, tiny.schema, case.bindings, limit)
     assert_same(result, case.answers, limit)
+    assert (result.met, result.lacking) == (case.met, case.lacking)

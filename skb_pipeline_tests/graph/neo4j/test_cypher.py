@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from skb_pipeline.graph.neo4j.cypher import HEADER, compile_candidate_check, compile_cypher
 from skb_pipeline.plans.names import GraphNames
 from skb_pipeline.plans.plan import Plan
-from skb_pipeline.plans.schema import GraphSchema, Triple
+from skb_pipeline.plans.schema import FieldKind, GraphSchema, Triple, TypedField
 from skb_pipeline_tests.conformance.graphs import RANDOM_SCHEMA, bind, make_plan
 from skb_pipeline_tests.conformance.plans import small_cases, small_graphs
 from skb_pipeline_tests.examples import examples
@@ -264,7 +264,7 @@ def test_plans_that_are_not_executable_are_refused(plan: dict[str, Any], message
 @settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_every_hop_is_followed_once_from_a_variable_in_scope(data: st.DataObject) -> None:
-    case = data.draw(small_cases(data.draw(small_graphs()), directed=True, soft=True))
+    case = data.draw(small_cases(data.draw(small_graphs()), directed=True))
     costs = {var: data.draw(st.integers(0, 3)) for var in case.bindings}
     compiled = compile_cypher(case.plan, RANDOM_SCHEMA, costs)
     start, *rest = compiled.text.split("\nMATCH ")
@@ -288,3 +288,47 @@ def test_every_hop_is_followed_once_from_a_variable_in_scope(data: st.DataObject
     values = compiled.parameters(case.bindings, 5)
     assert set(re.findall(r"\$(\w+)", compiled.text)) == set(values)
     assert not any(isinstance(value, np.ndarray | np.generic) for value in values.values())
+
+
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_a_statement_of_several_parts_has_the_parameters_that_it_names(data: st.DataObject) -> None:
+    case = data.draw(small_cases(data.draw(small_graphs()), directed=True, soft=True))
+    compiled = compile_cypher(case.plan, RANDOM_SCHEMA)
+    values = compiled.parameters(case.bindings, 5)
+    limit = set() if compiled.parts else {"limit"}
+    assert set(re.findall(r"\$(\w+)", compiled.text)) == {*values} - {"limit"} | limit
+    assert compiled.text.count("UNION ALL") == len(compiled.parts)
+
+
+def test_the_texts_of_optional_conditions() -> None:
+    schema = GraphSchema(SHOP.node_types, SHOP.triples, SHOP.candidate_types, fields=(
+        TypedField("product", "name", FieldKind.TEXT), TypedField("product", "pri`ce", FieldKind.NUMBER)))  # fmt: skip
+    plan = make_plan(
+        {"a": "product", "b": "brand"},
+        ["a -also_buy- T:product", "maybe T -has-brand- b:brand"],
+        ["product"],
+        ["T.pri`ce < 5", 'a.name contains "C++"'],
+    )
+    compiled = compile_cypher(plan, schema)
+    columns = (
+        "WITH t.nodeId AS id, t.canonical AS canonical, (t.`pri``ce` IS NOT NULL) AS has, "
+        "coalesce(t.`pri``ce` < $value_0, false) AS meets, max(candidate.cosine) AS score\n"
+        "WITH collect([id, score, canonical, has, meets]) AS answers\n"
+    )
+    assert compiled.text == (
+        "UNWIND $candidates AS candidate\n"
+        "MATCH (a0:`_Entity_` {nodeId: candidate.id})\n"
+        "WHERE a0:`Product` AND (a0.`name_2` =~ $value_1)\n"
+        "MATCH (a0)-[:`ALSO_BUY`]-(t:`Product`)\n"
+        f"{columns}RETURN 0 AS part, size(answers) AS n, answers\n"
+        "UNION ALL\n"
+        "UNWIND $candidates_1 AS candidate\n"
+        "MATCH (a1:`_Entity_` {nodeId: candidate.id})\n"
+        "WHERE a1:`Brand`\n"
+        "MATCH (a1)-[:`HAS_BRAND`]-(t:`Product`)\n"
+        f"{columns}RETURN 1 AS part, size(answers) AS n, answers\n"
+        "UNION ALL\n"
+        "MATCH (t:`_Entity_`)\nWHERE t:`Product`\nRETURN -1 AS part, count(t) AS n, [] AS answers"
+    )
+    assert compiled.values == {"value_0": 5.0, "value_1": r"(?is).*(?:C\+\+).*"}
