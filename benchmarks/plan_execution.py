@@ -10,7 +10,8 @@ uniformly and half in proportion to their edges, so that hubs are common. Every 
 
 Each plan is executed by all engines one after the other; their answers, scores and counts must be equal. The time is
 that of the whole call: checks of plan and bindings, execution, ordering; over Bolt also two round trips. S4 uses one
-relation twice. A plan without any anchor is not valid, so S6 is one anchor with two hops that are not anchored.
+relation twice. A plan without any anchor is not valid, so S6 is one anchor with two hops that are not anchored. S7 to
+S10 have optional hops and conditions on the price of products, which nine of ten have.
 
 With ``--bolt`` the graph is also put into the server that is packaged for the tests, in bulk, or into that of
 NEO4J_URI (an empty database), by MERGE. The packaged one is no Neo4j: it says how plans fare on a server at all, not
@@ -34,13 +35,14 @@ import numpy as np
 import pandas as pd
 from bolt_bulk import write_database
 
+from skb_pipeline.graph.fields import FieldValues
 from skb_pipeline.graph.memory.csr import CsrGraph
 from skb_pipeline.graph.memory.executor import MemoryExecutor
 from skb_pipeline.graph.neo4j.bolt import BoltExecutor
 from skb_pipeline.graph.sql import execute_sql
 from skb_pipeline.plans.plan import Plan
 from skb_pipeline.plans.results import Bindings, GraphResult
-from skb_pipeline.plans.schema import GraphSchema, Triple
+from skb_pipeline.plans.schema import FieldKind, GraphSchema, Triple, TypedField
 from skb_pipeline.skb.store import TABLES, build_adjacency
 from skb_pipeline.storage.duck import connect
 
@@ -52,7 +54,12 @@ EDGES = {
     "has_category": ("category", 1_600_000),
     "has_color": ("color", 440_000),
 }
-SCHEMA = GraphSchema(tuple(NODES), tuple(Triple("product", r, tail) for r, (tail, _) in EDGES.items()), ("product",))
+SCHEMA = GraphSchema(
+    tuple(NODES),
+    tuple(Triple("product", r, tail) for r, (tail, _) in EDGES.items()),
+    ("product",),
+    fields=(TypedField("product", "price", FieldKind.NUMBER),),
+)
 ALSO = ("also_buy", "also_view")
 WARM_UP = {False: 5, True: 30}
 """Plans per shape whose times do not count, without and with a server, whose compiler takes longer."""
@@ -60,11 +67,14 @@ WARM_UP = {False: 5, True: 30}
 
 @dataclass(frozen=True)
 class Shape:
-    """Hops as (near, far, place of the relation among those drawn for a plan), and which variables are anchors."""
+    """Hops as (near, far, place of the relation among those drawn for a plan), which variables are anchors, places of
+    the hops that are optional, and variables whose price is at most the median."""
 
     title: str
     hops: tuple[tuple[str, str, int], ...]
     anchors: tuple[str, ...]
+    optional: tuple[int, ...] = ()
+    cheap: tuple[str, ...] = ()
 
 
 SHAPES = {
@@ -74,6 +84,12 @@ SHAPES = {
     "S4": Shape("2 hops of one relation, 2nd anchor", (("T", "m", 0), ("m", "a", 0), ("T", "b", 1)), ("a", "b")),
     "S5": Shape("1 anchor, 1 free hop", (("T", "a", 0), ("T", "x", 1)), ("a",)),
     "S6": Shape("1 anchor, 2 free hops", (("T", "a", 0), ("T", "x", 1), ("x", "y", 2)), ("a",)),
+    "S7": Shape("1 required anchor, 2 optional", (("T", "a", 0), ("T", "b", 1), ("T", "c", 2)), tuple("abc"), (1, 2)),
+    "S8": Shape("3 optional anchors", (("T", "a", 0), ("T", "b", 1), ("T", "c", 2)), tuple("abc"), (0, 1, 2)),
+    "S9": Shape("1 anchor, price of the answer", (("T", "a", 0),), ("a",), cheap=("T",)),
+    "S10": Shape(
+        "2 hops, price on the way, 1 optional", (("T", "m", 0), ("m", "a", 1), ("T", "b", 2)), ("a", "b"), (2,), ("m",)
+    ),
 }
 
 
@@ -99,7 +115,7 @@ def main() -> None:
         begin = time.perf_counter()
         graph = CsrGraph.from_skb(con)
         report_graph(con, graph, time.perf_counter() - begin)
-        executor = MemoryExecutor(graph, SCHEMA)
+        executor = MemoryExecutor(graph, SCHEMA, FieldValues.of(con, SCHEMA))
         engines: dict[str, Execute] = {
             "memory": executor.execute,
             "SQL": lambda plan, bindings: execute_sql(con, plan, SCHEMA, bindings),
@@ -144,7 +160,9 @@ def fill_store(con: duckdb.DuckDBPyConnection, scale: float, rng: np.random.Gene
     con.register("node_rows", pd.DataFrame({"node_id": np.arange(len(kinds)), "node_type": kinds}))
     con.execute(
         "INSERT INTO nodes "
-        "SELECT node_id, node_id::VARCHAR, node_type, 'n' || node_id, '{}', '', node_id FROM node_rows"
+        "SELECT node_id, node_id::VARCHAR, node_type, 'n' || node_id, CASE WHEN node_type = 'product' AND "
+        "node_id % 10 > 0 THEN json_object('price', hash(node_id) % 10000 / 100.0) ELSE '{}' END, '', node_id "
+        "FROM node_rows"
     )
     n_edges = 0
     for relation, (tail, n) in EDGES.items():
@@ -209,11 +227,19 @@ def draw_case(graph: CsrGraph, shape: Shape, n_candidates: int, rng: np.random.G
         else:
             break
     hops = [
-        {"from": near, "rel": relations[place], "to_var": far, "to_label": kind_of(graph, nodes[far])}
-        for near, far, place in shape.hops
+        {
+            "from": near,
+            "rel": relations[place],
+            "to_var": far,
+            "to_label": kind_of(graph, nodes[far]),
+            "optional": i in shape.optional,
+        }
+        for i, (near, far, place) in enumerate(shape.hops)
     ]
+    where = [{"var": var, "field": "price", "op": "<=", "value": 50} for var in shape.cheap]
     anchors = [{"var": var, "text": "x", "label": kind_of(graph, nodes[var])} for var in shape.anchors]
-    plan = Plan.model_validate({"anchors": anchors, "hops": hops, "target": {"labels": ["product"]}})
+    target = {"labels": ["product"]}
+    plan = Plan.model_validate({"anchors": anchors, "hops": hops, "target": target, "where": where})
     place_of = {near: place for near, _, place in reversed(shape.hops)} | {far: p for _, far, p in shape.hops}
     bindings = {}
     for var in shape.anchors:
@@ -270,6 +296,7 @@ def run_shape(engines: Mapping[str, Execute], cases: list[tuple[Plan, Bindings]]
         first = results["memory"]
         for name, result in results.items():
             assert (result.outcome, result.n_cand) == (first.outcome, first.n_cand), (name, plan, result, first)
+            assert (result.optional, result.lacking) == (first.optional, first.lacking), (name, plan, result, first)
             np.testing.assert_array_equal(result.node_ids, first.node_ids)
             np.testing.assert_array_equal(result.scores, first.scores)
         routes[str(first.route)] += 1

@@ -129,8 +129,9 @@ class SearchSession(Sources):
             ended), ``dropped``, ``risk_level`` (of the plan as executed), ``explanation``, of a language model also
             ``model``, ``attempts`` and ``raw_output``; ``links`` (per anchor, nodes with cosines and the link's grade),
             ``link_grade`` (the least sure one), ``unlinked`` (why an anchor has no node), ``outcome``, ``route``,
-            ``n_cand``, ``fallback``, ``trust`` (per fused system, what the weights of its lists are multiplied
-            with), ``sql`` and ``cypher`` (the latter marked as not run against a server).
+            ``n_cand``, ``lacking``, ``optional`` (None, or see ``graph.branch.optional_of``), ``fallback``, ``trust`` (per
+            fused system, what the weights of its lists are multiplied with), ``sql`` and ``cypher`` (the latter marked
+            as not run against a server).
         """
         questions = Questions(["q"], [clean_text(question)], keep=False)
         outcomes = rank_by_plans(self._branch, self.plans(questions), self, questions).outcomes
@@ -146,6 +147,8 @@ class SearchSession(Sources):
             "unlinked": json.loads(outcome["unlinked"]),
             **{name: outcome[name] for name in ("outcome", "route")},
             "n_cand": int(outcome["n_cand"]),
+            "lacking": int(outcome["lacking"]),
+            "optional": None if pd.isna(outcome["optional"]) else json.loads(outcome["optional"]),
             "fallback": bool(outcome["fallback"]),
             "trust": {
                 name: {part: float(table.factors(outcomes)["q"]) for part, table in system.trust.items()}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from skb_pipeline.graph.branch import GraphBranch
+    from skb_pipeline.graph.fields import FieldValues
     from skb_pipeline.planning.engines.base import PlannerEngine
     from skb_pipeline.planning.engines.opening import ModelReport
     from skb_pipeline.planning.prompts.guidance import Guidance
@@ -108,14 +109,26 @@ class Workspace:
         from skb_pipeline.graph.memory.csr import CsrGraph
         from skb_pipeline.graph.memory.executor import MemoryExecutor
         from skb_pipeline.linking.anchors import AnchorIndex
-        from skb_pipeline.plans.schema import GraphSchema
 
         made = self.store.fitting(spec.name, ["skb/store", "graph/csr", "graph/anchors"])
         graph = CsrGraph.load(made["graph/csr"].file(CSR_FOLDER), data=skb_of(made["skb/store"]))
         encoder, cache = self.open_encoder(spec)
         anchors = AnchorIndex.load(made["graph/anchors"].file(ANCHORS_FOLDER), cache, encoder)
-        executor = MemoryExecutor(graph, GraphSchema.from_spec(spec))
-        return GraphBranch(executor, anchors, candidate_types=spec.candidate_types, depth=spec.retrieval.depth)
+        fields = self.open_fields(spec, made["skb/store"])
+        return GraphBranch(
+            MemoryExecutor(graph, fields.schema, fields),
+            anchors,
+            candidate_types=spec.candidate_types,
+            depth=spec.retrieval.depth,
+            fields=fields,
+        )
+
+    def open_fields(self, spec: DatasetSpec, store: Artifact) -> FieldValues:
+        """The values of the typed fields of a dataset's SKB; its file is read when a field is first asked for."""
+        from skb_pipeline.graph.fields import FieldValues
+        from skb_pipeline.plans.schema import GraphSchema
+
+        return FieldValues.at(store.file(SKB_FILE), GraphSchema.from_spec(spec))
 
     @contextmanager
     def open_engine(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
 from skb_pipeline.plans.names import COMMON_LABEL, GraphNames, quote
-from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.schema import FieldKind, GraphSchema
 
 if TYPE_CHECKING:
     from neo4j import Driver
@@ -22,10 +23,11 @@ COMMON = quote(COMMON_LABEL)
 
 @dataclass(frozen=True)
 class GraphRows:
-    """Nodes as (id, type, canonical position) and edges as (edge id, head, relation, tail)."""
+    """Nodes as (id, type, canonical position), edges as (edge id, head, relation, tail), and fields by node id."""
 
     nodes: Sequence[tuple[int, str, int]]
     edges: Sequence[tuple[int, int, str, int]]
+    fields: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, con: duckdb.DuckDBPyConnection) -> GraphRows:
@@ -33,6 +35,7 @@ class GraphRows:
         return cls(
             con.execute("SELECT node_id, node_type, canonical FROM nodes").fetchall(),
             con.execute("SELECT edge_id, head, relation, tail FROM edges").fetchall(),
+            {node: json.loads(text) for node, text in con.execute("SELECT node_id, fields FROM nodes").fetchall()},
         )
 
 
@@ -42,11 +45,19 @@ def load(driver: Driver, database: str | None, rows: GraphRows, schema: GraphSch
     driver.execute_query(
         f"CREATE CONSTRAINT IF NOT EXISTS FOR (n:{COMMON}) REQUIRE n.nodeId IS UNIQUE", database_=database
     )
-    nodes: dict[str, list[dict[str, int]]] = defaultdict(list)
+    nodes: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for node, kind, canonical in rows.nodes:
-        nodes[kind].append({"id": node, "canonical": canonical})
+        values = {}
+        for name, value in rows.fields.get(node, {}).items():
+            kind_of = schema.kind_of(kind, name)
+            if value is not None and kind_of is not None:
+                values[names.properties[name]] = float(value) if kind_of is FieldKind.NUMBER else value
+        nodes[kind].append({"id": node, "canonical": canonical, "values": values})
     for kind, items in nodes.items():
-        text = f"MERGE (n:{COMMON}:{names.label(kind)} {{nodeId: row.id}}) SET n.canonical = row.canonical"
+        text = (
+            f"MERGE (n:{COMMON}:{names.label(kind)} {{nodeId: row.id}}) "
+            "SET n.canonical = row.canonical SET n += row.values"
+        )
         _write(driver, database, text, items)
     edges: dict[str, list[dict[str, int]]] = defaultdict(list)
     for edge, head, relation, tail in rows.edges:

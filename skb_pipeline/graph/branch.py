@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from skb_pipeline.graph import document_search
 from skb_pipeline.graph.document_search import DocumentQuery, search_documents
+from skb_pipeline.graph.fields import FieldValues
 from skb_pipeline.graph.rescoring import Rescorer
 from skb_pipeline.linking.anchors import AnchorIndex, LinkedAnchor, LinkGrade
 from skb_pipeline.plans.plan import Plan, RiskLevel, ValidatedPlan
@@ -26,7 +27,7 @@ from skb_pipeline.retrieval.ranking import Hits
 from skb_pipeline.storage.frames import Column, Frame
 from skb_pipeline.text.sinks import progress_bar
 
-VERSION = "5"
+VERSION = "6"
 OUTCOMES = Frame(
     name="Outcomes",
     description="What became of each question: its plan, links, number of candidates, time.",
@@ -46,6 +47,8 @@ OUTCOMES = Frame(
         "outcome": Column(pa.string(), filled=True),
         "route": Column(pa.string(), filled=True, cost=True),
         "n_cand": Column(pa.int64(), filled=True),
+        "lacking": Column(pa.int64(), filled=True),
+        "optional": Column(pa.string()),
         "bucket": Column(pa.string()),
         "touched_edges": Column(pa.int64(), cost=True),
         "milliseconds": Column(pa.float64(), cost=True),
@@ -54,8 +57,10 @@ OUTCOMES = Frame(
 )
 """One row per question. ``plan``, ``dropped``, ``links`` and ``unlinked`` (why an anchor has no node, by variable) are
 JSON texts. ``risk_level`` is that of the plan as it was executed: ``weak`` at most where ``link_grade``, the least sure
-``linking.anchors.LinkGrade`` of its anchors, is ``near``; what the planner said stands in ``plan``. ``bucket`` is that
-of ``n_cand``, and of a document search always the last. ``fallback``: the hits come from the text-only search."""
+``linking.anchors.LinkGrade`` of its anchors, is ``near``; what the planner said stands in ``plan``. ``lacking``: nodes
+that are no candidates for want of a value that a condition on a field asks for. ``optional`` (JSON, empty without
+optional conditions): see :func:`optional_of`. ``bucket`` is that of ``n_cand``, and of a document search always the
+last. ``fallback``: the hits come from the text-only search."""
 
 _TIMEOUT_S = 60.0
 """Far above what the row limit allows, so that the load of a machine hardly ever decides an outcome."""
@@ -116,12 +121,19 @@ class GraphBranch:
         anchors: links anchor texts to nodes and holds the documents' vectors.
         candidate_types: types searched for a question without target types.
         depth: hits kept per question; ``n_cand`` counts all.
+        fields: of the same SKB, for document searches with conditions, which are refused without.
     """
 
     def __init__(
-        self, executor: PlanExecutor, anchors: AnchorIndex, *, candidate_types: Sequence[str], depth: int
+        self,
+        executor: PlanExecutor,
+        anchors: AnchorIndex,
+        *,
+        candidate_types: Sequence[str],
+        depth: int,
+        fields: FieldValues | None = None,
     ) -> None:
-        self.executor, self.anchors = executor, anchors
+        self.executor, self.anchors, self.fields = executor, anchors, fields
         self.candidate_types, self.depth = tuple(candidate_types), depth
         self._rescorer = Rescorer(anchors)
 
@@ -150,7 +162,7 @@ class GraphBranch:
             if i not in searches and (i not in executed or _stopped(executed[i][0])):
                 asked = usable[i].target.labels if i in usable else plans[i].search_types
                 searches[i] = DocumentQuery(tuple(asked) or self.candidate_types, (question,))
-        results = search_documents(self.anchors, list(searches.values()), depth=self.depth)
+        results = search_documents(self.anchors, list(searches.values()), depth=self.depth, fields=self.fields)
         found = dict(zip(searches, results, strict=True))
         answers = []
         for i in range(len(questions)):
@@ -188,7 +200,7 @@ class GraphBranch:
         """What a plan without hops searches for: its anchor's text and, where it has one, its relevance text."""
         texts = [*(anchor.text for anchor in plan.anchors), plan.target.relevance_text]
         types = tuple(plan.target.labels) or self.candidate_types
-        return DocumentQuery(types, tuple(text for text in texts if text.strip()))
+        return DocumentQuery(types, tuple(text for text in texts if text.strip()), tuple(plan.where))
 
 
 def _stopped(result: GraphResult) -> bool:
@@ -224,6 +236,8 @@ def outcomes_frame(
                 "outcome": result.outcome.value if result else "no_plan",
                 "route": result.route if result else "text",
                 "n_cand": result.n_cand if result else 0,
+                "lacking": result.lacking if result else 0,
+                "optional": json.dumps(optional_of(result)) if result and result.optional else None,
                 "bucket": _bucket(result) if result else None,
                 "touched_edges": result.touched_edges if result else None,
                 "milliseconds": result.milliseconds if result else 0.0,
@@ -231,6 +245,16 @@ def outcomes_frame(
             }
         )
     return pd.DataFrame(rows, columns=OUTCOMES.names).astype({"touched_edges": "Int64"})
+
+
+def optional_of(result: GraphResult) -> dict[str, Any]:
+    """What became of optional conditions, as plain JSON values: ``conditions``, per condition the ``nodes`` of the
+    target's types that meet it, the ``candidates`` that do, and its ``weight``; and ``candidates_by_conditions_met``,
+    how many candidates meet 0, 1, ... of them."""
+    return {
+        "conditions": [asdict(count) for count in result.optional],
+        "candidates_by_conditions_met": list(result.met),
+    }
 
 
 def _bucket(result: GraphResult) -> str | None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from skb_pipeline.graph.fields import FieldValues
 from skb_pipeline.linking.anchors import BLOCK, COSINE_MARGIN, AnchorIndex, exact_cosines
+from skb_pipeline.plans.plan import Condition
 from skb_pipeline.plans.results import GraphOutcome, GraphResult
 from skb_pipeline.text.sinks import progress_bar
 
@@ -29,50 +31,75 @@ class DocumentQuery:
     Attributes:
         types: node types whose documents are searched; repetitions and types without documents change nothing.
         texts: a document's score is the sum of its cosines with them; a blank one adds 0.
+        where: conditions on the fields of the documents' nodes.
     """
 
     types: tuple[str, ...]
     texts: tuple[str, ...]
+    where: tuple[Condition, ...] = ()
 
 
-def search_documents(index: AnchorIndex, queries: Sequence[DocumentQuery], *, depth: int) -> list[GraphResult]:
+def search_documents(
+    index: AnchorIndex, queries: Sequence[DocumentQuery], *, depth: int, fields: FieldValues | None = None
+) -> list[GraphResult]:
     """The best documents for every query, exactly.
 
     Args:
         index: holds the documents' vectors.
         queries: n queries; each distinct text is encoded once.
         depth: hits kept per query.
+        fields: of the same SKB; None will do for queries without conditions.
 
     Returns:
         n results: hits by score (descending) and canonical order; each cosine is rounded to 1e-6. ``n_cand`` is the
-        number of documents searched, blank ones among them; ``milliseconds`` an equal share of the pass.
+        number of documents searched, blank ones among them and those that do not meet the conditions not;
+        ``lacking`` the number of documents of the types whose node lacks a value that a condition asks for;
+        ``milliseconds`` an equal share of the pass.
 
     Raises:
-        ValueError: ``depth`` is below 1.
+        ValueError: ``depth`` is below 1, or there are conditions and no fields.
     """
     if depth < 1:
         raise ValueError(f"depth must be at least 1, not {depth}")
     vectors = index.embed([text for query in queries for text in query.texts])
     ends = np.cumsum([0, *(len(query.texts) for query in queries)])
-    by_types: dict[tuple[str, ...], list[int]] = {}
+    groups: dict[tuple[tuple[str, ...], str], list[int]] = {}
     for i, query in enumerate(queries):
-        by_types.setdefault(tuple(dict.fromkeys(query.types)), []).append(i)
+        told = repr([condition.model_dump() for condition in query.where])
+        groups.setdefault((tuple(dict.fromkeys(query.types)), told), []).append(i)
     results: dict[int, GraphResult] = {}
     with progress_bar(what="documents", unit=" questions", total=len(queries)) as progress:
-        for types, members in by_types.items():
-            rows = _rows_of(index, types)
+        for (types, _), members in groups.items():
+            rows, lacking = _rows_of(index, types, queries[members[0]].where, fields)
             for first in range(0, len(members), _AT_ONCE):
                 part = members[first : first + _AT_ONCE]
                 found = _search(index, rows, [vectors[ends[i] : ends[i + 1]] for i in part], depth)
-                results.update(zip(part, found, strict=True))
+                results.update(zip(part, (replace(result, lacking=lacking) for result in found), strict=True))
                 progress.update(len(part))
     return [results[i] for i in range(len(queries))]
 
 
-def _rows_of(index: AnchorIndex, types: Sequence[str]) -> np.ndarray:
-    """Rows of the documents of some types, int64."""
-    places = [index.documents.slices[name] for name in types if name in index.documents.slices]
-    return np.concatenate([np.empty(0, np.int64), *(np.arange(place.start, place.stop) for place in places)])
+def _rows_of(
+    index: AnchorIndex, types: Sequence[str], where: Sequence[Condition], fields: FieldValues | None
+) -> tuple[np.ndarray, int]:
+    """Rows (int64) of the documents of some types that meet all conditions; and how many lack a value."""
+    if where and fields is None:
+        raise ValueError("conditions on fields need the values of fields")
+    found, lacking = [np.empty(0, np.int64)], 0
+    for name in types:
+        if name not in index.documents.slices:
+            continue
+        place = index.documents.slices[name]
+        rows = np.arange(place.start, place.stop)
+        if where and fields is not None:
+            ids = index.documents.rows["node_id"].to_numpy()[rows]
+            known = fields.node_ids(name)
+            order = np.argsort(known)
+            places = order[np.searchsorted(known, ids, sorter=order)]
+            lacking += int(np.count_nonzero(~fields.having(name, where)[places]))
+            rows = rows[fields.meeting(name, where)[places]]
+        found.append(rows)
+    return np.concatenate(found), lacking
 
 
 def _search(index: AnchorIndex, rows: np.ndarray, texts: Sequence[np.ndarray], depth: int) -> list[GraphResult]:

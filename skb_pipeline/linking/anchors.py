@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from skb_pipeline.retrieval.encoder import Encoder
     from skb_pipeline.storage.rows.arrays import ArrayRows
 
-VERSION = "2"
+VERSION = "3"
 
 _MANIFEST = "linking.json"
 _CANONICAL = "canonical.npy"
@@ -205,7 +205,8 @@ class AnchorIndex:
         ]
 
     def link_anchors(self, anchors_per_question: Sequence[Sequence[Anchor]]) -> list[dict[str, LinkedAnchor]]:
-        """Candidates of every anchor of many questions; each distinct (label, mode, text) is linked once.
+        """Candidates of every anchor of many questions; each distinct (label, mode, text) is linked once. An anchor
+        with several texts has the nodes of all of them.
 
         Args:
             anchors_per_question: the anchors of each question's plan; may be empty.
@@ -213,7 +214,9 @@ class AnchorIndex:
         Returns:
             Per question, anchor variable -> its nodes. An anchor that nothing fits has none and says why.
         """
-        distinct = dict.fromkeys((a.label, a.match_mode, a.text) for anchors in anchors_per_question for a in anchors)
+        distinct = dict.fromkeys(
+            (a.label, a.match_mode, text) for anchors in anchors_per_question for a in anchors for text in a.texts
+        )
         links: dict[tuple[str, MatchMode, str], LinkedAnchor] = {}
         for label, mode, text in distinct:
             exact = self._exact(label, text) if mode is MatchMode.NAME else None
@@ -226,7 +229,22 @@ class AnchorIndex:
             texts = [todo[i][2] for i in chosen]
             for i, link in zip(chosen, self._nearest(label, mode, texts, vectors[chosen]), strict=True):
                 links[todo[i]] = link
-        return [{a.var: links[a.label, a.match_mode, a.text] for a in anchors} for anchors in anchors_per_question]
+        return [
+            {a.var: self._union([links[a.label, a.match_mode, text] for text in a.texts]) for a in anchors}
+            for anchors in anchors_per_question
+        ]
+
+    def _union(self, links: Sequence[LinkedAnchor]) -> LinkedAnchor:
+        """The nodes of several texts, each with its best cosine; as sure as the least sure text that has any."""
+        linked = [link for link in links if len(link.node_ids)]
+        if len(links) == 1 or not linked:
+            return links[0] if len(links) == 1 else _unlinked("; ".join(link.reason for link in links))
+        nodes, owner = np.unique(np.concatenate([link.node_ids for link in linked]), return_inverse=True)
+        cosines = np.full(len(nodes), -np.inf)
+        np.maximum.at(cosines, owner, np.concatenate([link.cosines for link in linked]))
+        order = np.lexsort((self.canonical[nodes], -cosines))
+        grades = list(LinkGrade)
+        return LinkedAnchor(nodes[order], cosines[order], max((link.grade for link in linked), key=grades.index))
 
     def save(self, folder: Path) -> None:
         """Write vectors, rows and, last, the manifest into ``folder``."""

@@ -37,7 +37,7 @@ class _Edge:
 def plans_agree(one: Plan | None, other: Plan | None, schema: GraphSchema | None = None) -> bool:
     """Whether there is a renaming of variables that makes two plans the same query.
 
-    Compared are anchors (folded text, label, match mode), hops (relation, negation, direction, whether they are
+    Compared are anchors (folded texts, label, match mode), hops (relation, negation, direction, whether they are
     optional, the two ends whichever it is written from), conditions on fields, types of free variables and the labels
     of the target after hops into it have narrowed them. What only ranks or weighs is not compared: relevance text, risk
     level, retrieval mode. From which end a negated hop between two anchors that are both matched is written would
@@ -99,7 +99,8 @@ def _kinds(plan: Plan) -> dict[str, _Kind]:
     """What each variable is, and the conditions on it."""
     kinds: dict[str, _Kind] = {TARGET: ("target", _target_labels(plan))}
     for anchor in plan.anchors:
-        kinds[anchor.var] = ("anchor", fold(anchor.text) or anchor.text, anchor.label, anchor.match_mode)
+        texts = frozenset(fold(text) or text for text in anchor.texts)
+        kinds[anchor.var] = ("anchor", texts, anchor.label, anchor.match_mode)
     for hop in plan.hops:
         kinds.setdefault(hop.to_var, ("free", hop.to_label))
     for hop in plan.hops:

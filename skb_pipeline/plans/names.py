@@ -1,7 +1,7 @@
-"""What node types and relations are called in a Cypher store: one table, made from the schema, that goes both ways.
+"""What node types, relations and fields are called in a Cypher store: one table, made from the schema.
 
-Labels and relationship types cannot be query parameters, so they become part of the query text. They come from this
-table only, never from a plan, and always in back-ticks.
+Labels, relationship types and property keys cannot be query parameters, so they become part of the query text. They
+come from this table only, never from a plan, and always in back-ticks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
 
@@ -19,6 +19,10 @@ from skb_pipeline.plans.schema import GraphSchema
 COMMON_LABEL = "_Entity_"
 """Every node has it beside the label of its type; ``nodeId`` is unique within it. A store that holds several graphs
 has one such label for each, see :meth:`GraphNames.within`."""
+
+
+PROPERTIES = ("nodeId", "externalId", "name", "canonical", "aliases")
+"""Keys that nodes have beside their fields."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +37,22 @@ class Renaming:
 
 @dataclass(frozen=True)
 class GraphNames:
-    """Labels by node type and relationship types by relation; no two entries of the two tables are equal.
+    """Labels by node type, relationship types by relation and property keys by name of a typed field; no two entries of
+    the first two tables are equal, nor two of the third.
 
     Labels are CamelCase with ``/`` read as "or"; relationship types are upper case with ``_`` for blanks and hyphens,
     and of ``a___writes___b`` only the middle part is used. ``renamed`` lists the exceptions. The table depends on the
     set of names in the schema, not on their order. Labels and types never share a name, since some stores keep both
-    in one name space. ``entity`` (not quoted) is the label that all nodes of the graph have and no others.
+    in one name space. A property key is the field's own name, unless that is one of :data:`PROPERTIES` or has a mark
+    that means something to the import tool. ``entity`` (not quoted) is the label that all nodes of the graph have and
+    no others.
     """
 
     labels: Mapping[str, str]
     relation_types: Mapping[str, str]
     renamed: tuple[Renaming, ...]
     entity: str = COMMON_LABEL
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, schema: GraphSchema) -> Self:
@@ -53,7 +61,10 @@ class GraphNames:
         renamed: list[Renaming] = []
         labels = _give(schema.node_types, _camel_case, "Label_", "node type", taken, renamed)
         types = _give(schema.relations, _upper_case, "TYPE_", "relation", taken, renamed)
-        return cls(labels, types, tuple(renamed))
+        taken = dict.fromkeys(PROPERTIES, "a property of every node")
+        fields = dict.fromkeys(f.name for f in schema.fields)
+        properties = _give(fields, _property_key, "field_", "field", taken, renamed)
+        return cls(labels, types, tuple(renamed), properties=properties)
 
     def within(self, entity: str) -> Self:
         """The same names for a graph that shares its store with others and whose nodes have the label ``entity``.
@@ -81,6 +92,10 @@ class GraphNames:
     def relation_type(self, relation: str) -> str:
         """The relationship type of a relation, quoted. KeyError: the schema has no such relation."""
         return quote(self.relation_types[relation])
+
+    def property_key(self, field: str) -> str:
+        """The property key of a typed field, quoted. KeyError: the graph has no such property."""
+        return quote(self.properties[field])
 
     def node_type_of(self, label: str) -> str:
         """The node type that has a label (not quoted). KeyError: none has."""
@@ -148,6 +163,10 @@ def _give(
 def _camel_case(name: str) -> str:
     words = re.split(r"[\s_-]+", name.replace("/", " or "))
     return "".join(word[:1].upper() + word[1:] for word in words)
+
+
+def _property_key(name: str) -> str:
+    return re.sub(r"[:(){}]", "_", name)
 
 
 def _upper_case(name: str) -> str:

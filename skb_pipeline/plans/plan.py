@@ -1,7 +1,7 @@
 """The plan: anchors, hops and a target, as one JSON object per question (GRASP, Stage 1).
 
-Our extensions are ``negated``, ``direction`` and ``optional`` on a hop, and ``where``. Meaning of a plan:
-``docs/plans.md``.
+Our extensions are ``negated``, ``direction`` and ``optional`` on a hop, ``any_of`` on an anchor, and ``where``. Meaning
+of a plan: ``docs/plans.md``.
 """
 
 from __future__ import annotations
@@ -76,12 +76,22 @@ class RiskLevel(StrEnum):
 
 
 class Anchor(_Model):
-    """A variable bound to the nodes of type ``label`` that ``text`` is linked to."""
+    """A variable bound to the nodes of type ``label`` that ``text``, or one of the texts ``any_of``, is linked to."""
 
     var: Text = Field(min_length=1)
     text: Text = Field(min_length=1)
     label: Text
     match_mode: MatchMode = MatchMode.NAME
+    any_of: list[Annotated[Text, Field(min_length=1)]] = Field(default_factory=list)
+
+    @property
+    def texts(self) -> list[str]:
+        """All its texts, without repetition."""
+        return list(dict.fromkeys([self.text, *self.any_of]))
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _left_out(dump(self), any_of=[])
 
 
 class Direction(StrEnum):
@@ -98,7 +108,7 @@ class Direction(StrEnum):
 
 
 class Hop(_Model):
-    """An edge of relation ``rel`` between two variables. ``optional``: a match without it is one too."""
+    """An edge of relation ``rel`` between two variables. ``optional``: it orders answers and removes none."""
 
     from_var: Text = Field(alias="from", min_length=1)
     rel: Text
@@ -142,9 +152,9 @@ class Condition(_Model):
 class Plan(_Model):
     """One question's plan. ``model_dump(mode="json", by_alias=True)`` gives the JSON form.
 
-    ``retrieval_mode`` None asks for nothing but what anchors, hops and target say. ``direction`` and ``optional`` of a
-    hop and ``where`` are left out of the JSON form where they have their defaults, so that plans that do not use them
-    are written as they were before there were such keys.
+    ``retrieval_mode`` None asks for nothing but what anchors, hops and target say. ``any_of`` of an anchor,
+    ``direction`` and ``optional`` of a hop and ``where`` are left out of the JSON form where they have their defaults,
+    so that plans that do not use them are written as they were before there were such keys.
     """
 
     anchors: list[Anchor] = Field(default_factory=list)

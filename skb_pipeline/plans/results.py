@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,6 +24,21 @@ class GraphOutcome(StrEnum):
     TIMEOUT = "timeout"
 
 
+@dataclass(frozen=True)
+class ConditionCount:
+    """What became of one optional condition (``plans.structure.Parts.optional``).
+
+    Attributes:
+        nodes: nodes of the target's types that meet it.
+        candidates: candidates that meet it.
+        weight: see :func:`rarity`; 0 where no node meets it.
+    """
+
+    nodes: int
+    candidates: int
+    weight: float
+
+
 @dataclass(frozen=True, eq=False)
 class GraphResult:
     """Answers of one plan.
@@ -35,6 +51,10 @@ class GraphResult:
         route: how the plan was executed, such as ``sql``.
         milliseconds: wall time.
         touched_edges: adjacency entries read; None where the engine cannot tell.
+        optional: one count per optional condition, in the order of ``Parts.optional``; empty after a limit.
+        met: number of candidates that meet exactly 0, 1, ... optional conditions; empty where there are none.
+        lacking: nodes that meet everything but the conditions on fields of T, and lack a value that one of them asks
+            for; they are no candidates. 0 without such conditions.
     """
 
     node_ids: np.ndarray
@@ -44,12 +64,28 @@ class GraphResult:
     route: str
     milliseconds: float
     touched_edges: int | None = None
+    optional: tuple[ConditionCount, ...] = ()
+    met: tuple[int, ...] = ()
+    lacking: int = 0
 
 
 def no_answers(outcome: GraphOutcome, route: str, milliseconds: float, touched_edges: int | None = None) -> GraphResult:
     """A result without answers."""
     nothing = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float64)
     return GraphResult(*nothing, 0, outcome, route, milliseconds, touched_edges)
+
+
+WEIGHT_DECIMALS = 6
+"""Weights are rounded, as the last bits of a logarithm depend on the machine."""
+
+
+def rarity(n_met: int, n_all: int) -> float:
+    """The weight of an optional condition: -log(n_met / n_all), rounded to 1e-6.
+
+    Args:
+        n_met: nodes of the target's types that meet it, of ``n_all``; 0 gives 0, as there is nothing to weigh.
+    """
+    return round(math.log(n_all / n_met), WEIGHT_DECIMALS) if n_met else 0.0
 
 
 def check_bindings(plan: Plan, bindings: Bindings) -> dict[str, tuple[np.ndarray, np.ndarray]]:

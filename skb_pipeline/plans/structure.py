@@ -1,4 +1,5 @@
-"""What a plan says about its variables: types, connection to the target, the two ends of a negated hop.
+"""What a plan says about its variables: types, connection to the target, the two ends of a negated hop; and which of
+its hops are one match: the required part, and each optional condition.
 
 Shared by validation and by every engine, so that none reads a plan in its own way.
 """
@@ -6,10 +7,10 @@ Shared by validation and by every engine, so that none reads a plan in its own w
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from skb_pipeline.plans.plan import TARGET, Direction, Hop, Plan
+from skb_pipeline.plans.plan import TARGET, Condition, Direction, Hop, Plan
 from skb_pipeline.plans.schema import GraphSchema, Triple
 
 
@@ -18,7 +19,7 @@ class Negation:
     """A negated hop as engines read it.
 
     Attributes:
-        hop: position in ``plan.hops``.
+        hop: position in ``Part.hops``.
         subject: the variable of the match that must have no such edge.
         other: the other end: an anchor (any of its candidates counts) or a variable used nowhere else (any
             node of its type counts).
@@ -72,14 +73,25 @@ def declared_target_labels(plan: Plan, schema: GraphSchema) -> tuple[str, ...]:
 
 
 def target_labels(plan: Plan, schema: GraphSchema) -> tuple[str, ...]:
-    """Labels a target node can have: the declared ones, narrowed by every hop at the target.
+    """Labels a target node can have: the declared ones, narrowed by every required hop at the target.
 
     A hop into T with a ``to_label`` keeps that label only; a positive hop keeps the labels that its relation
     can join to its other end in its direction. Empty when no label fits every hop.
     """
-    labels = declared_target_labels(plan, schema)
+    return _narrowed(
+        declared_target_labels(plan, schema), [plan.hops[i] for i in group_hops(plan).required], plan, schema
+    )
+
+
+def condition_labels(plan: Plan, schema: GraphSchema, group: Group) -> tuple[str, ...]:
+    """Labels of target nodes that can meet an optional condition: those of the plan, narrowed by the condition's own
+    hops at the target."""
+    return _narrowed(target_labels(plan, schema), [plan.hops[i] for i in group.hops], plan, schema)
+
+
+def _narrowed(labels: tuple[str, ...], hops: Iterable[Hop], plan: Plan, schema: GraphSchema) -> tuple[str, ...]:
     fixed = _fixed_types(plan)
-    for hop in plan.hops:
+    for hop in hops:
         if hop.to_var == TARGET and hop.to_label:
             labels = tuple(label for label in labels if label == hop.to_label)
         if hop.negated or TARGET not in (hop.from_var, hop.to_var):
@@ -116,12 +128,16 @@ def variable_uses(plan: Plan) -> Counter[str]:
 
 
 def connected_variables(plan: Plan) -> set[str]:
-    """Variables reached from T through positive hops, T among them."""
+    """Variables reached from T through positive hops, optional ones too, T among them."""
+    return _reached(hop for hop in plan.hops if not hop.negated)
+
+
+def _reached(hops: Iterable[Hop]) -> set[str]:
+    """Variables reached from T through these hops, T among them."""
     neighbours: dict[str, set[str]] = defaultdict(set)
-    for hop in plan.hops:
-        if not hop.negated:
-            neighbours[hop.from_var].add(hop.to_var)
-            neighbours[hop.to_var].add(hop.from_var)
+    for hop in hops:
+        neighbours[hop.from_var].add(hop.to_var)
+        neighbours[hop.to_var].add(hop.from_var)
     seen, frontier = {TARGET}, [TARGET]
     while frontier:
         fresh = neighbours[frontier.pop()] - seen
@@ -144,19 +160,164 @@ def negation_ends(
     return None
 
 
-def negations(plan: Plan) -> list[Negation]:
-    """The negated hops of a valid plan, in plan order."""
-    anchors = {anchor.var for anchor in plan.anchors}
+@dataclass(frozen=True)
+class Group:
+    """The hops of one optional condition.
+
+    Attributes:
+        hops: positions in ``plan.hops``, ascending.
+        at_target: the condition hangs off T alone; else it is met together with the required part.
+    """
+
+    hops: tuple[int, ...]
+    at_target: bool
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Hops that are connected to T: the required ones, and those of each optional condition, in the order of their
+    first hops."""
+
+    required: tuple[int, ...]
+    optional: tuple[Group, ...]
+
+
+def group_hops(plan: Plan) -> Groups:
+    """Tell required hops from optional conditions; the rule in words is in ``docs/plans.md``. Any plan will do: hops
+    apart from T, and negated hops that no reading fits, are in no group."""
+    hops, anchors = plan.hops, {anchor.var for anchor in plan.anchors}
+    if not any(hop.optional for hop in hops):
+        connected, uses = connected_variables(plan), variable_uses(plan)
+        required = [i for i, hop in enumerate(hops) if _part_of(hop, anchors, connected, uses) is not None]
+        return Groups(tuple(required), ())
+    firm = _reached(hop for hop in hops if not hop.negated and not hop.optional)
     connected, uses = connected_variables(plan), variable_uses(plan)
-    found = []
-    for i, hop in enumerate(plan.hops):
+    required = []
+    members: dict[str, list[int]] = {}  # by a variable of the branch, or the hop itself where it has none of its own
+    names: dict[str, str] = {}
+
+    def branch_of(var: str) -> str:
+        while names.setdefault(var, var) != var:
+            var = names[var]
+        return var
+
+    loose = [i for i, hop in enumerate(hops) if not hop.negated and (hop.optional or hop.from_var not in firm)]
+    for i in loose:
+        own = [var for var in (hops[i].from_var, hops[i].to_var) if var not in firm]
+        if len(own) == 2:
+            names[branch_of(own[0])] = branch_of(own[1])
+    touched: dict[str, set[str]] = defaultdict(set)
+    for i, hop in enumerate(hops):
+        subject = _part_of(hop, anchors, connected, uses)
+        if subject is None:
+            continue
+        ends = {subject} if hop.negated else {hop.from_var, hop.to_var}
+        own = sorted(ends - firm)
+        if not own and not hop.optional:
+            required.append(i)
+            continue
+        key = branch_of(own[0]) if own else f"{i}"
+        place = f"var {key}" if own else f"hop {key}"
+        members.setdefault(place, []).append(i)
+        touched[place] |= ends & firm
+    groups = [Group(tuple(group), touched[place] == {TARGET}) for place, group in members.items()]
+    return Groups(tuple(required), tuple(sorted(groups, key=lambda group: group.hops)))
+
+
+def _part_of(hop: Hop, anchors: Collection[str], connected: Collection[str], uses: Mapping[str, int]) -> str | None:
+    """A variable of the match that a hop has: of a negated one its subject. None for a hop in no match."""
+    if not hop.negated:
+        return hop.from_var if hop.from_var in connected else None
+    ends = negation_ends(hop, anchors, connected, uses)
+    return None if ends is None else ends[0]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Hops that one match has to satisfy, as engines read them. Whether a hop is optional means nothing here.
+
+    Attributes:
+        hops: positive and negated ones, in plan order; may be empty, as T is part of every match.
+        types: node types of every variable of the plan; those of T are the ones this match can have.
+        anchors: those in a positive hop, in plan order.
+        scored: those of ``anchors`` whose cosines the match scores, in the order of addition. A match of a part
+            without any scores 1.
+        negations: of its negated hops.
+        where: conditions on the fields of its variables other than T.
+    """
+
+    hops: tuple[Hop, ...]
+    types: Mapping[str, tuple[str, ...]]
+    anchors: tuple[str, ...]
+    scored: tuple[str, ...]
+    negations: tuple[Negation, ...]
+    where: tuple[Condition, ...]
+
+    @property
+    def positive(self) -> list[int]:
+        """Positions of positive hops."""
+        return [i for i, hop in enumerate(self.hops) if not hop.negated]
+
+    def conditions_on(self, var: str) -> list[Condition]:
+        """Its conditions on one variable."""
+        return [condition for condition in self.where if condition.var == var]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A valid plan with hops, taken apart.
+
+    Attributes:
+        labels: node types of answers.
+        required: the required part. Without a positive hop it selects nothing: its negations, at T, only filter.
+        optional: one part per optional condition. One that hangs off another variable than T has the required part's
+            hops too, whose anchors it does not score.
+        where: conditions on the fields of T, which filter the candidates.
+    """
+
+    labels: tuple[str, ...]
+    required: Part
+    optional: tuple[Part, ...]
+    where: tuple[Condition, ...]
+
+    @property
+    def selects(self) -> bool:
+        """Whether the required part has a positive hop; else candidates are what meets an optional condition."""
+        return bool(self.required.positive)
+
+
+def take_apart(plan: Plan, schema: GraphSchema) -> Parts:
+    """The parts of a valid plan that has hops."""
+    groups, labels = group_hops(plan), target_labels(plan, schema)
+    required = _part(plan, groups.required, labels)
+    optional = []
+    for group in groups.optional:
+        chosen = group.hops if group.at_target else sorted({*groups.required, *group.hops})
+        own = _part(plan, chosen, condition_labels(plan, schema, group))
+        known = {TARGET, *(var for i in required.positive for var in _ends(required.hops[i]))}
+        scored = tuple(var for var in own.anchors if var not in known)
+        optional.append(replace(own, scored=scored))
+    return Parts(labels, required, tuple(optional), tuple(c for c in plan.where if c.var == TARGET))
+
+
+def _ends(hop: Hop) -> tuple[str, str]:
+    return hop.from_var, hop.to_var
+
+
+def _part(plan: Plan, chosen: Sequence[int], labels: tuple[str, ...]) -> Part:
+    hops = tuple(plan.hops[i] for i in chosen)
+    types: dict[str, tuple[str, ...]] = {var: (label,) for var, label in _fixed_types(plan).items()}
+    types[TARGET] = labels
+    anchors, uses = {anchor.var for anchor in plan.anchors}, variable_uses(plan)
+    # Which end of a negated hop is the subject is decided by the plan as a whole.
+    connected = connected_variables(plan)
+    negated = []
+    for i, hop in enumerate(hops):
         ends = negation_ends(hop, anchors, connected, uses) if hop.negated else None
         if ends is not None:
-            found.append(Negation(i, *ends))
-    return found
-
-
-def scored_anchors(plan: Plan) -> list[str]:
-    """Anchors whose cosines are summed, in plan order: those in a positive hop of a valid plan."""
-    connected = connected_variables(plan)
-    return [anchor.var for anchor in plan.anchors if anchor.var in connected]
+            negated.append(Negation(i, *ends))
+    here = _reached(hop for hop in hops if not hop.negated)
+    matched = tuple(a.var for a in plan.anchors if a.var in here)
+    variables = {var for hop in hops for var in _ends(hop)} - {TARGET}
+    where = tuple(c for c in plan.where if c.var in variables)
+    return Part(hops, types, matched, matched, tuple(negated), where)

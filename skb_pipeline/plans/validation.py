@@ -24,10 +24,12 @@ from skb_pipeline.plans.plan import (
     PlanStatus,
     ValidatedPlan,
 )
-from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.schema import FieldKind, GraphSchema
 from skb_pipeline.plans.structure import (
+    condition_labels,
     connected_variables,
     declared_target_labels,
+    group_hops,
     negation_ends,
     target_labels,
     variable_types,
@@ -41,10 +43,13 @@ MAX_HOPS = 12
 MAX_CONDITIONS = 12
 MAX_VALUES = 100
 """Values in the list of one condition."""
+MAX_TEXTS = 20
+"""Other texts of one anchor."""
 
 GRAPH_MODES = ("graph_filter_doc", "graph_expand", "graph_strict")
 """Retrieval modes that follow hops."""
 
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _SHOWN = 80
 """Characters of a foreign string that a reason repeats."""
 
@@ -117,8 +122,7 @@ def find_faults(plan: Plan, schema: GraphSchema) -> list[Dropped]:
         *_triple_faults(plan, schema),
         *_negation_faults(plan),
         *_mode_faults(plan, schema),
-        *_condition_faults(plan),
-        *_not_executed_yet(plan),
+        *_condition_faults(plan, schema),
     ]
 
 
@@ -161,12 +165,13 @@ def _schema_fault(error: Any) -> Dropped:
 
 
 def _size_faults(plan: Plan) -> Iterable[Dropped]:
-    lists = [(f"where[{i}].value", c.value) for i, c in enumerate(plan.where) if isinstance(c.value, list)]
+    lists = [(f"where[{i}].value", c.value, MAX_VALUES) for i, c in enumerate(plan.where) if isinstance(c.value, list)]
+    lists += [(f"anchors[{i}].any_of", list(anchor.any_of), MAX_TEXTS) for i, anchor in enumerate(plan.anchors)]
     for part, size, most in (
         ("anchors", len(plan.anchors), MAX_ANCHORS),
         ("hops", len(plan.hops), MAX_HOPS),
         ("where", len(plan.where), MAX_CONDITIONS),
-        *((part, len(values), MAX_VALUES) for part, values in lists),
+        *((part, len(values), most) for part, values, most in lists),
     ):
         if size > most:
             yield Dropped(part=part, reason=f"{size} are too many; at most {most} are allowed")
@@ -213,40 +218,59 @@ def _undeclared_fault(part: str, var: str, plan: Plan) -> Iterable[Dropped]:
 
 
 def _type_faults(plan: Plan) -> Iterable[Dropped]:
-    """One variable, one type."""
-    types: dict[str, str] = {}
+    """One variable, one type; of T one in each match."""
+    types: dict[tuple[str, int], str] = {}
     for anchor in plan.anchors:
         if anchor.var != TARGET:
-            types.setdefault(anchor.var, anchor.label)
+            types.setdefault((anchor.var, 0), anchor.label)
+    groups = group_hops(plan)
+    match_of = {i: place for place, group in enumerate(groups.optional, start=1) for i in group.hops}
+    required = {plan.hops[i].to_label for i in groups.required if plan.hops[i].to_var == TARGET} - {""}
     for i, hop in enumerate(plan.hops):
         if hop.to_var == TARGET and not hop.to_label:
             continue
-        first = types.setdefault(hop.to_var, hop.to_label)
+        match = match_of.get(i, 0) if hop.to_var == TARGET else 0
+        # What the required part says of T is true in every match.
+        wanted = sorted(required)[0] if match and len(required) == 1 else hop.to_label
+        first = types.setdefault((hop.to_var, match), wanted)
         if first != hop.to_label:
             reason = f"variable {_show(hop.to_var)} has type {_show(first)} already, not {_show(hop.to_label)}"
             yield Dropped(part=f"hops[{i}].to_label", reason=reason)
 
 
 def _triple_faults(plan: Plan, schema: GraphSchema) -> Iterable[Dropped]:
-    types = variable_types(plan, schema)
-    types[TARGET] = _target_types_by_label(plan, schema)
+    types, groups = variable_types(plan, schema), group_hops(plan)
+    of_target = {i: _target_types_by_label(plan, groups.required, schema) for i in range(len(plan.hops))}
+    for group in groups.optional:
+        labels = _target_types_by_label(plan, (*groups.required, *group.hops), schema)
+        of_target |= dict.fromkeys(group.hops, labels)
     sound = True
     for i, hop in enumerate(plan.hops):
-        ends = types.get(hop.from_var, ()), types.get(hop.to_var, ())
+        known = types | {TARGET: of_target[i]}
+        ends = known.get(hop.from_var, ()), known.get(hop.to_var, ())
         if hop.rel not in schema.relations or not _all_known(ends, schema):
             sound = False
         elif not _allowed(hop, ends, schema):
             sound = False
             yield Dropped(part=f"hops[{i}]", reason=_triple_reason(hop, ends, schema))
+    if not sound:
+        return
     # Each hop may fit some label of the target and yet no label fit them all.
-    if sound and types[TARGET] and not target_labels(plan, schema):
-        yield Dropped(part="target.labels", reason=f"none of {_listed(types[TARGET])} fits every hop at the target")
+    declared = _target_types_by_label(plan, groups.required, schema)
+    if declared and not target_labels(plan, schema):
+        yield Dropped(part="target.labels", reason=f"none of {_listed(declared)} fits every hop at the target")
+        return
+    for group in groups.optional:
+        if not condition_labels(plan, schema, group):
+            fits = _listed(target_labels(plan, schema))
+            reason = f"none of the target's labels {fits} fits every hop of this optional condition at the target"
+            yield Dropped(part=f"hops[{group.hops[0]}]", reason=reason)
 
 
-def _target_types_by_label(plan: Plan, schema: GraphSchema) -> tuple[str, ...]:
-    """The target's labels, narrowed by the ``to_label`` of hops into it but not by relations."""
-    named = [hop.to_label for hop in plan.hops if hop.to_var == TARGET and hop.to_label]
-    return tuple(label for label in declared_target_labels(plan, schema) if all(label == n for n in named))
+def _target_types_by_label(plan: Plan, hops: Iterable[int], schema: GraphSchema) -> tuple[str, ...]:
+    """The target's labels, narrowed by the ``to_label`` of some hops into it but not by relations."""
+    into = [plan.hops[i] for i in hops if plan.hops[i].to_var == TARGET and plan.hops[i].to_label]
+    return tuple(label for label in declared_target_labels(plan, schema) if all(label == h.to_label for h in into))
 
 
 def _all_known(ends: Iterable[Sequence[str]], schema: GraphSchema) -> bool:
@@ -326,19 +350,60 @@ def _doc_search_faults(plan: Plan, schema: GraphSchema) -> Iterable[Dropped]:
         )
         yield Dropped(part="retrieval_mode", reason=reason)
         return
+    if plan.anchors[0].any_of:
+        yield Dropped(part="anchors[0].any_of", reason="doc_search compares documents with one text")
     labels = declared_target_labels(plan, schema)
     label = plan.anchors[0].label
     if label in schema.node_types and label not in labels:
         yield _unknown("anchors[0].label", "label of the target", label, labels)
 
 
-def _condition_faults(plan: Plan) -> Iterable[Dropped]:
+def _condition_faults(plan: Plan, schema: GraphSchema) -> Iterable[Dropped]:
+    types = variable_types(plan, schema)
     for i, condition in enumerate(plan.where):
         yield from _undeclared_fault(f"where[{i}].var", condition.var, plan)
         if not _fits_comparison(condition):
             takes = {"in": "a list that is not empty", "contains": "a text that is not empty"}
             reason = f"{condition.op} takes {takes.get(condition.op, 'a text or a number')}"
             yield Dropped(part=f"where[{i}].value", reason=reason)
+        elif plan.retrieval_mode == "doc_search" and condition.var != TARGET:
+            yield Dropped(part=f"where[{i}].var", reason=f"doc_search takes conditions on {TARGET!r} alone")
+        elif _all_known([types.get(condition.var, ())], schema):
+            yield from _field_faults(f"where[{i}]", condition, types[condition.var], schema)
+
+
+def _field_faults(part: str, condition: Condition, types: Sequence[str], schema: GraphSchema) -> Iterable[Dropped]:
+    """A field that no type of the variable has, or a comparison that does not suit it."""
+    kinds = {t: kind for t in types if (kind := schema.kind_of(t, condition.field)) is not None}
+    if not kinds:
+        allowed = ", ".join(f"{name!r} ({kind})" for name, kind in schema.fields_of(types).items())
+        reason = f"{_show(condition.field)} is not a known field of {' or '.join(map(_show, types))}; allowed: "
+        yield Dropped(part=f"{part}.field", reason=reason + (allowed or "none, it has no fields that can be compared"))
+        return
+    kind = kinds[next(iter(kinds))]
+    if len({*kinds.values()}) > 1:
+        told = ", ".join(f"{k} of {_show(t)}" for t, k in kinds.items())
+        yield Dropped(part=f"{part}.field", reason=f"{_show(condition.field)} is not one thing in all types: {told}")
+    elif condition.op not in kind.operators:
+        reason = f"{condition.op} does not suit {_show(condition.field)}, a {kind}; allowed: {_listed(kind.operators)}"
+        yield Dropped(part=f"{part}.op", reason=reason)
+    elif not all(_fits_kind(v, kind) for v in _values(condition)):
+        takes = {
+            FieldKind.NUMBER: "numbers",
+            FieldKind.DATE: "dates such as '2020-01-31'",
+            FieldKind.TEXT: "texts",
+        }
+        yield Dropped(part=f"{part}.value", reason=f"{_show(condition.field)} is compared with {takes[kind]}")
+
+
+def _values(condition: Condition) -> list[str | int | float]:
+    return condition.value if isinstance(condition.value, list) else [condition.value]
+
+
+def _fits_kind(value: str | int | float, kind: FieldKind) -> bool:
+    if kind is FieldKind.NUMBER:
+        return not isinstance(value, str)
+    return isinstance(value, str) and (kind is FieldKind.TEXT or bool(_DATE.fullmatch(value)))
 
 
 def _fits_comparison(condition: Condition) -> bool:
@@ -348,15 +413,6 @@ def _fits_comparison(condition: Condition) -> bool:
     if condition.op == "contains":
         return isinstance(value, str) and bool(value)
     return not isinstance(value, list)
-
-
-def _not_executed_yet(plan: Plan) -> Iterable[Dropped]:
-    """What is part of the language and unknown to all engines: never run as if it were required, or not there."""
-    for i, hop in enumerate(plan.hops):
-        if hop.optional:
-            yield Dropped(part=f"hops[{i}].optional", reason="optional hops are not executed yet")
-    for i in range(len(plan.where)):
-        yield Dropped(part=f"where[{i}]", reason="conditions on fields are not executed yet")
 
 
 def _reduce(plan: Plan, schema: GraphSchema) -> ValidatedPlan:
@@ -381,6 +437,14 @@ def _reduce(plan: Plan, schema: GraphSchema) -> ValidatedPlan:
         else:
             reason = f"{_show(anchor.var)} is not connected to the target by positive hops"
             dropped.append(Dropped(part=f"anchors[{i}]", reason=reason))
+    known = {TARGET, *(var for hop in hops for var in (hop.from_var, hop.to_var))}
+    where = []
+    for i, condition in enumerate(plan.where):
+        if condition.var in known:
+            where.append(condition)
+        else:
+            reason = f"{_show(condition.var)} is not connected to the target by positive hops"
+            dropped.append(Dropped(part=f"where[{i}]", reason=reason))
     if not anchors & connected:
         reason = "no anchor is connected to the target by positive hops (only doc_search goes without hops)"
         return _fallback([*dropped, Dropped(part="plan", reason=reason)], plan, schema)
@@ -390,7 +454,7 @@ def _reduce(plan: Plan, schema: GraphSchema) -> ValidatedPlan:
         target = target.model_copy(update={"relevance_text": ""})
     if not dropped:
         return ValidatedPlan(status=PlanStatus.VALID, plan=plan)
-    reduced = plan.model_copy(update={"anchors": kept, "hops": hops, "target": target})
+    reduced = plan.model_copy(update={"anchors": kept, "hops": hops, "where": where, "target": target})
     return ValidatedPlan(status=PlanStatus.DEGRADED, plan=reduced, dropped=dropped)
 
 

@@ -13,7 +13,7 @@ from skb_pipeline.plans.results import GraphOutcome, GraphResult
 from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline_tests.conformance.engines import ENGINES, Engine
 from skb_pipeline_tests.conformance.graphs import describe
-from skb_pipeline_tests.conformance.oracle import OracleGraph, TooManyStepsError, enumerate_answers
+from skb_pipeline_tests.conformance.oracle import Evaluation, OracleGraph, TooManyStepsError, evaluate
 from skb_pipeline_tests.conformance.plans import PlanCase, plan_stream
 
 
@@ -39,6 +39,12 @@ def assert_same(result: GraphResult, answers: list[tuple[int, float]], limit: in
     assert got == answers[:limit], f"got {got[:20]}, oracle {answers[:20]}\n{context}"
 
 
+def assert_same_counts(result: GraphResult, expected: Evaluation, context: str = "") -> None:
+    """Same counts of optional conditions and of missing values."""
+    optional = [(c.nodes, c.candidates, c.weight) for c in result.optional]
+    assert (optional, list(result.met), result.lacking) == (expected.optional, expected.met, expected.lacking), context
+
+
 def check_case(
     con: duckdb.DuckDBPyConnection,
     graph: OracleGraph,
@@ -50,13 +56,14 @@ def check_case(
     max_steps: int = 1_000_000,
 ) -> tuple[list[tuple[int, float]], list[str]]:
     """Compare all engines on one plan; gives the answers and the routes taken."""
-    answers = enumerate_answers(
-        graph, case.plan, case.bindings, schema.candidate_types, symmetric=schema.symmetric, max_steps=max_steps
-    )
+    expected = evaluate(graph, case.plan, case.bindings, schema, max_steps=max_steps)
+    answers = expected.answers
     routes = []
     for name, engine in (ENGINES if engines is None else engines).items():
         result = engine(con, case.plan, schema, case.bindings, limit)
-        assert_same(result, answers, limit, f"engine {name}\n{describe(case.plan, case.bindings)}")
+        context = f"engine {name}\n{describe(case.plan, case.bindings)}"
+        assert_same(result, answers, limit, context)
+        assert_same_counts(result, expected, context)
         routes.append(f"{name}: {result.route}")
     return answers, routes
 

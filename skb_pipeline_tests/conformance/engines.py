@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import duckdb
 
+from skb_pipeline.graph.fields import FieldValues
 from skb_pipeline.graph.memory.csr import CsrGraph
 from skb_pipeline.graph.memory.executor import MemoryExecutor
 from skb_pipeline.graph.sql import execute_sql
@@ -34,7 +35,8 @@ def run_memory(
     """The in-memory executor over a graph built from the store."""
     if not _last or _last[0][0] is not con:
         _last[:] = [(con, CsrGraph.from_skb(con))]
-    return MemoryExecutor(_last[0][1], schema).execute(plan, bindings, limit=limit)
+    fields = FieldValues.of(con, schema)
+    return MemoryExecutor(_last[0][1], schema, fields).execute(plan, bindings, limit=limit)
 
 
 ENGINES: dict[str, Engine] = {"sql": run_sql, "memory": run_memory}

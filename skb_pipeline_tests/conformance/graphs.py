@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ import pandas as pd
 
 from skb_pipeline.plans.plan import Plan
 from skb_pipeline.plans.results import Bindings
-from skb_pipeline.plans.schema import GraphSchema, Triple
+from skb_pipeline.plans.schema import FieldKind, GraphSchema, Triple, TypedField
 from skb_pipeline.skb.store import TABLES, build_adjacency
 from skb_pipeline.storage.duck import connect
 from skb_pipeline_tests.conformance.oracle import OracleGraph
@@ -23,16 +23,19 @@ from skb_pipeline_tests.conformance.oracle import OracleGraph
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes (id -> type, in canonical order) and edges (head, relation, tail; the position is the edge id)."""
+    """Nodes (id -> type, in canonical order), edges (head, relation, tail; the position is the edge id) and values of
+    fields by node."""
 
     nodes: dict[int, str]
     edges: Sequence[tuple[int, str, int]]
+    fields: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
     def oracle(self) -> OracleGraph:
         """The graph as the oracle wants it."""
         return OracleGraph.of(
             [(node, kind, place) for place, (node, kind) in enumerate(self.nodes.items())],
             [(i, head, relation, tail) for i, (head, relation, tail) in enumerate(self.edges)],
+            self.fields,
         )
 
 
@@ -41,11 +44,12 @@ def load_graph(con: duckdb.DuckDBPyConnection, graph: Graph) -> None:
     con.execute(TABLES)
     nodes = pd.DataFrame({"node_id": list(graph.nodes), "node_type": list(graph.nodes.values())}, dtype=object)
     edges = pd.DataFrame(graph.edges, columns=["head", "relation", "tail"], dtype=object)
-    con.register("node_rows", nodes.astype({"node_id": "int64"}).assign(canonical=range(len(nodes))))
+    values = [json.dumps(graph.fields.get(node, {})) for node in graph.nodes]
+    con.register("node_rows", nodes.astype({"node_id": "int64"}).assign(canonical=range(len(nodes)), fields=values))
     con.register("edge_rows", edges.astype({"head": "int64", "tail": "int64"}).assign(edge_id=range(len(edges))))
     con.execute(
-        "INSERT INTO nodes SELECT node_id, node_id::VARCHAR, node_type::VARCHAR, 'n' || node_id, '{}', '', canonical "
-        "FROM node_rows"
+        "INSERT INTO nodes SELECT node_id, node_id::VARCHAR, node_type::VARCHAR, 'n' || node_id, fields::VARCHAR, '', "
+        "canonical FROM node_rows"
     )
     con.execute("INSERT INTO edges SELECT edge_id, head, relation::VARCHAR, tail FROM edge_rows")
     con.unregister("node_rows")
@@ -69,33 +73,45 @@ def bind(**candidates: dict[int, float]) -> Bindings:
     }
 
 
-def make_plan(anchors: dict[str, str], hops: Sequence[str], labels: Sequence[str] = ()) -> Plan:
-    """A plan in short form: ``{"a": "paper"}``, ``["a -cites-> T:paper", "not T -topic- f:field"]``. An arrow gives the
-    direction, ``<-cites-`` for ``in``."""
+def make_plan(
+    anchors: dict[str, str], hops: Sequence[str], labels: Sequence[str] = (), where: Sequence[str] = ()
+) -> Plan:
+    """A plan in short form: ``{"a": "paper"}``, ``["a -cites-> T:paper", "maybe not T -topic- f:field"]``, and
+    conditions such as ``T.year >= 2000``, with a JSON value. An arrow gives the direction, ``<-cites-`` for ``in``;
+    ``maybe`` makes a hop optional."""
     rows: list[dict[str, Any]] = []
     for text in hops:
-        found = re.fullmatch(r"(not )?(.+?) (<?)-(.+)-(>?) (.+?):(.*)", text)
+        found = re.fullmatch(r"(maybe )?(not )?(.+?) (<?)-(.+)-(>?) (.+?):(.*)", text)
         assert found is not None, text
-        negated, one, back, relation, forth, var, label = found.groups()
+        optional, negated, one, back, relation, forth, var, label = found.groups()
         direction = "in" if back else "out" if forth else "any"
         hop = {"from": one, "rel": relation, "to_var": var, "to_label": label}
-        rows.append({**hop, "negated": bool(negated), "direction": direction})
+        rows.append({**hop, "negated": bool(negated), "direction": direction, "optional": bool(optional)})
+    conditions = []
+    for text in where:
+        name, op, value = text.split(" ", 2)
+        var, _, key = name.partition(".")
+        conditions.append({"var": var, "field": key, "op": op, "value": json.loads(value)})
     return Plan.model_validate(
         {
             "anchors": [{"var": var, "text": "x", "label": label} for var, label in anchors.items()],
             "hops": rows,
             "target": {"labels": list(labels)},
+            "where": conditions,
         }
     )
 
 
 @dataclass(frozen=True)
 class Case:
-    """A plan with its bindings and the answers, in order."""
+    """A plan with its bindings and the answers, in order; how many candidates meet 0, 1, ... optional conditions, and
+    nodes that lack a value."""
 
     plan: Plan
     bindings: Bindings
     answers: list[tuple[int, float]]
+    met: tuple[int, ...] = ()
+    lacking: int = 0
 
 
 @dataclass(frozen=True)
@@ -416,7 +432,97 @@ def _tiny_graphs() -> list[TinyGraph]:
             ],
         ),
         *_directed_graphs(),
+        _soft_graph(),
     ]
+
+
+def _soft_graph() -> TinyGraph:
+    """Four products. Of brand 10 are two, of colour 20 three; a rarity is the logarithm of one over such a share."""
+    half, three, one = 0.693147, 0.287682, 1.386294
+    schema = GraphSchema(
+        ("product", "brand", "colour"),
+        (
+            Triple("product", "of", "brand"),
+            Triple("product", "has", "colour"),
+            Triple("product", "also", "product"),
+            Triple("brand", "owns", "brand"),
+        ),
+        ("product", "brand"),
+        fields=(TypedField("product", "price", FieldKind.NUMBER), TypedField("brand", "land", FieldKind.TEXT)),
+    )
+    graph = Graph(
+        {**_same("product", 1, 2, 3, 4), 10: "brand", 11: "brand", 20: "colour"},
+        [
+            *((1, "of", 10), (2, "of", 10), (3, "of", 11)),
+            *((i, "has", 20) for i in (1, 3, 4)),
+            *((1, "also", 4), (10, "owns", 11)),
+        ],
+        {1: {"price": 10}, 3: {"price": 30.5}, 4: {"price": 5}, 10: {"land": "Peru"}, 11: {"land": None}},
+    )
+    brand_and_colour = {"b": "brand", "c": "colour"}
+    bound = bind(b={10: 0.5}, c={20: 0.8})
+    has_colour, maybe_colour = "c -has- T:product", "maybe c -has- T:product"
+    by_brand, maybe_brand = "b -of- T:product", "maybe b -of- T:product"
+
+    def case(hops: Sequence[str], answers: list[tuple[int, float]], *met: int, **more: Any) -> Case:
+        lacking = more.pop("lacking", 0)
+        used = {var: kind for var, kind in brand_and_colour.items() if any(f"{var} -" in hop for hop in hops)}
+        return Case(make_plan(used, hops, ["product"], **more), bound, answers, met, lacking)
+
+    return TinyGraph(
+        "optional conditions and fields",
+        schema,
+        graph,
+        [
+            case([by_brand, maybe_colour], [(1, 0.5 + three * 0.8), (2, 0.5)], 1, 1),
+            case([maybe_brand, has_colour], [(1, 0.8 + half * 0.5), (3, 0.8), (4, 0.8)], 2, 1),
+            # Nothing is required: what meets one of them is there.
+            case(
+                [maybe_brand, maybe_colour],
+                [(1, half * 0.5 + three * 0.8), (2, half * 0.5), (3, three * 0.8), (4, three * 0.8)],
+                *(0, 3, 1),
+            ),
+            # Without a cosine a condition is worth its weight.
+            case(["maybe not b -of- T:product", has_colour], [(3, 0.8 + half), (4, 0.8 + half), (1, 0.8)], 1, 2),
+            case(
+                [has_colour, "maybe T -also- m:product", maybe_brand],
+                [(1, 0.8 + half + half * 0.5), (4, 0.8 + half), (3, 0.8)],
+                *(1, 1, 1),
+            ),
+            # A hop behind an optional one is part of its condition.
+            case(
+                [has_colour, "maybe T -also- m:product", "b -of- m:product"],
+                [(4, 0.8 + one * 0.5), (1, 0.8), (3, 0.8)],
+                2,
+                1,
+            ),
+            # A condition of another variable: it is met together with the required part, whose cosines it leaves.
+            case(
+                [has_colour, "T -also- m:product", "maybe b -of- m:product"],
+                [(4, 0.8 + one * 0.5), (1, 0.8)],
+                *(1, 1),
+            ),
+            # A required negation filters what meets an optional condition.
+            case([maybe_brand, "not c -has- T:product"], [(2, half * 0.5)], 0, 1),
+            # Of the others 2 has no price; it counts only where it is a candidate but for that.
+            case([has_colour], [(1, 0.8), (3, 0.8)], where=["T.price > 6"]),
+            case([by_brand], [(1, 0.5)], where=["T.price <= 10"], lacking=1),
+            case([by_brand], [], where=["T.price != 10"], lacking=1),
+            case([by_brand, maybe_colour], [(1, 0.5 + three * 0.8)], 0, 1, where=["T.price in [10, 5]"], lacking=1),
+            case([by_brand], [(1, 0.5), (2, 0.5)], where=['b.land = "pERU"']),
+            case([by_brand], [], where=['b.land != "Peru"']),
+            case([has_colour, "T -of- k:brand"], [(1, 0.8)], where=['k.land contains "ER"']),
+            # The free end of a negation: no product of a brand whose land is Peru.
+            case([has_colour, "not T -of- k:brand"], [(3, 0.8), (4, 0.8)], where=['k.land = "Peru"']),
+            # Optional hops do not narrow the answers' types, which are six nodes here; each has its own.
+            Case(
+                make_plan({"b": "brand"}, ["maybe b -of- T:product", "maybe b -owns- T:brand"]),
+                bind(b={10: 0.5}),
+                [(11, 1.791759 * 0.5), (1, 1.098612 * 0.5), (2, 1.098612 * 0.5)],
+                (0, 3, 0),
+            ),
+        ],
+    )
 
 
 def _directed_graphs() -> list[TinyGraph]:
@@ -706,9 +812,34 @@ RANDOM_SCHEMA = GraphSchema(
     ),
     ("p", "q"),
     (Triple("p", "y", "p"),),
+    (
+        TypedField("p", "size", FieldKind.NUMBER),
+        TypedField("q", "size", FieldKind.NUMBER),
+        TypedField("p", "day", FieldKind.DATE),
+        TypedField("p", "word", FieldKind.TEXT),
+        TypedField("q", "word", FieldKind.TEXT),
+        TypedField("r", "name", FieldKind.TEXT),
+    ),
 )
 """Relations that join several pairs of types, so that the type of an end matters; ``y`` runs both ways between two
-types and is symmetric within one of them."""
+types and is symmetric within one of them. ``name`` is a key that nodes of a Cypher store have otherwise."""
+
+VALUES: Mapping[FieldKind, Sequence[Any]] = {
+    FieldKind.NUMBER: [-1, 0, 1, 2, 2.5, 1e300, 0.1],
+    FieldKind.DATE: ["1999-12-31", "2020-01-01", "2020-01-31"],
+    FieldKind.TEXT: ["red", "Red", "dark RED", "a.b", "aXb", "line\nbreak", "Ärger", "ärger", "", "{0}|$x"],
+}
+"""What nodes of random graphs have in their fields, or nothing."""
+
+
+def draw_fields(
+    nodes: Mapping[int, str], schema: GraphSchema, choose: Callable[[Sequence[Any]], Any]
+) -> dict[int, dict[str, Any]]:
+    """Values by node; ``choose`` draws one of a list."""
+    return {
+        node: {f.name: choose([None, *VALUES[f.kind]]) for f in schema.fields if f.node_type == kind}
+        for node, kind in nodes.items()
+    }
 
 
 def random_graph(seed: int, n_nodes: int, n_edges: int, schema: GraphSchema = RANDOM_SCHEMA) -> Graph:
@@ -726,7 +857,8 @@ def random_graph(seed: int, n_nodes: int, n_edges: int, schema: GraphSchema = RA
         ends = [pool[int(len(pool) * rng.random() ** 2)] for pool in (by_type[head], by_type[tail]) if pool]
         if len(ends) == 2:
             edges.add((ends[0], relation, ends[1]))
-    return Graph(types, sorted(edges))
+    fields = draw_fields(types, schema, lambda values: values[rng.integers(len(values))])
+    return Graph(types, sorted(edges), fields)
 
 
 def describe(plan: Plan, bindings: Bindings) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from skb_pipeline.plans.results import Bindings
-from skb_pipeline.plans.schema import GraphSchema, Triple
+from skb_pipeline.plans.schema import GraphSchema, Triple, TypedField
 from skb_pipeline_tests.conformance.graphs import RANDOM_SCHEMA, Graph
 from skb_pipeline_tests.conformance.plans import PlanCase
 
@@ -23,11 +23,14 @@ NAMES = {
     "z": 'off-label "use"',
 }
 """The types and relations of ``RANDOM_SCHEMA`` under names that are syntax to somebody."""
+FIELDS = {"size": "size` = 1 SET n.x", "day": "\\u0060', '$.a') --", "word": 'a/~b"$%s{0}', "name": "nodeId"}
+"""And its fields."""
 SCHEMA = GraphSchema(
     tuple(NAMES[kind] for kind in RANDOM_SCHEMA.node_types),
     tuple(Triple(*(NAMES[name] for name in triple)) for triple in RANDOM_SCHEMA.triples),
     tuple(NAMES[kind] for kind in RANDOM_SCHEMA.candidate_types),
     tuple(Triple(*(NAMES[name] for name in triple)) for triple in RANDOM_SCHEMA.symmetric),
+    tuple(TypedField(NAMES[f.node_type], FIELDS[f.name], f.kind) for f in RANDOM_SCHEMA.fields),
 )
 
 ATTACKS = [
@@ -69,6 +72,7 @@ def with_hostile_names(graph: Graph) -> Graph:
     return Graph(
         {node: NAMES[kind] for node, kind in graph.nodes.items()},
         [(head, NAMES[relation], tail) for head, relation, tail in graph.edges],
+        {node: {FIELDS[name]: value for name, value in fields.items()} for node, fields in graph.fields.items()},
     )
 
 
@@ -164,17 +168,42 @@ def _direct(rng: random.Random, plan: dict[str, Any], bindings: dict[str, Any]) 
     return plan
 
 
-def _not_yet(rng: random.Random, plan: dict[str, Any], bindings: dict[str, Any]) -> Any:
-    """What plans may say and no engine executes."""
-    hops = _dicts(plan.get("hops"))
-    if hops and rng.random() < 0.5:
-        rng.choice(hops)["optional"] = True
-    else:
-        op, value = rng.choice(
-            [("<=", 20), ("=", "red"), ("in", ["red", 1.5]), ("contains", "re"), ("in", []), ("<", [])]
-        )
-        var, field = rng.choice([*_variables(plan), "T"]), rng.choice(ATTACKS)
-        plan["where"] = [{"var": var, "field": field, "op": op, "value": value}]
+def _soften(rng: random.Random, plan: dict[str, Any], bindings: dict[str, Any]) -> Any:
+    """Make hops optional, which leaves a plan a plan but for what it then means."""
+    for hop in _dicts(plan.get("hops")):
+        if rng.random() < 0.5:
+            hop["optional"] = rng.random() < 0.8
+    return plan
+
+
+def _where(rng: random.Random, plan: dict[str, Any], bindings: dict[str, Any]) -> Any:
+    """Conditions, most of which suit some field, on some variable."""
+    field = rng.choice(SCHEMA.fields)
+    values = {"number": [20, 1.5, -0.0, 10**30], "date": ["2020-01-01", "1999-12-31"], "text": [*ATTACKS[:8], "re"]}
+    op = rng.choice(field.kind.operators)
+    value = rng.choice(values[field.kind])
+    found = plan.get("where")
+    conditions = found if isinstance(found, list) else []
+    var = rng.choice([*_variables(plan), "T", "T"])
+    conditions.append({"var": var, "field": field.name, "op": op, "value": [value] if op == "in" else value})
+    return {**plan, "where": conditions}
+
+
+def _spellings(rng: random.Random, plan: dict[str, Any], bindings: dict[str, Any]) -> Any:
+    """Other texts of anchors, which are data too."""
+    for anchor in _dicts(plan.get("anchors")):
+        anchor["any_of"] = [text for text in rng.choices(ATTACKS, k=rng.randint(0, 3)) if text.strip()]
+    return plan
+
+
+def _wrong_condition(rng: random.Random, plan: dict[str, Any], bindings: dict[str, Any]) -> Any:
+    """A field or a value that is none."""
+    op, value = rng.choice(
+        [("<=", 20), ("=", "red"), ("in", ["red", 1.5]), ("contains", "re"), ("in", []), ("<", []), ("=", "2020-1-1")]
+    )
+    var = rng.choice([*_variables(plan), "T"])
+    field = rng.choice([*ATTACKS, *FIELDS.values()])
+    plan["where"] = [{"var": var, "field": field, "op": op, "value": rng.choice([value, value, *JUNK])}]
     return plan
 
 
@@ -191,6 +220,7 @@ def _foreign_name(rng: random.Random, plan: dict[str, Any], bindings: dict[str, 
         (hop, key) for hop in _dicts(plan.get("hops")) for key in ("rel", "to_label", "from", "to_var", "direction")
     ]
     places += [(anchor, key) for anchor in _dicts(plan.get("anchors")) for key in ("label", "var", "match_mode")]
+    places += [(part, key) for part in _dicts(plan.get("where")) for key in ("var", "field", "op", "value")]
     places += [(plan, "risk_level"), (plan, "retrieval_mode")]
     container, key = rng.choice(places)
     container[key] = rng.choice(ATTACKS)
@@ -198,7 +228,7 @@ def _foreign_name(rng: random.Random, plan: dict[str, Any], bindings: dict[str, 
 
 
 def _lose_key(rng: random.Random, plan: dict[str, Any], bindings: dict[str, Any]) -> Any:
-    dicts = [plan, *_dicts(plan.get("anchors")), *_dicts(plan.get("hops"))]
+    dicts = [plan, *_dicts(plan.get("anchors")), *_dicts(plan.get("hops")), *_dicts(plan.get("where"))]
     chosen = rng.choice(dicts)
     if chosen:
         del chosen[rng.choice(list(chosen))]
@@ -206,14 +236,16 @@ def _lose_key(rng: random.Random, plan: dict[str, Any], bindings: dict[str, Any]
 
 
 def _foreign_key(rng: random.Random, plan: dict[str, Any], bindings: dict[str, Any]) -> Any:
-    chosen = rng.choice([plan, *_dicts(plan.get("anchors")), *_dicts(plan.get("hops"))])
+    chosen = rng.choice(
+        [plan, *_dicts(plan.get("anchors")), *_dicts(plan.get("hops")), *_dicts(plan.get("where"))]
+    )  # fmt: skip
     chosen[rng.choice([*ATTACKS, "from_var", "score", "__class__"])] = copy.deepcopy(rng.choice(JUNK))
     return plan
 
 
 def _huge(rng: random.Random, plan: dict[str, Any], bindings: dict[str, Any]) -> Any:
     """Far too many parts, or a few too many."""
-    key = rng.choice(["anchors", "hops"])
+    key = rng.choice(["anchors", "hops", "where"])
     if isinstance(plan.get(key), list):
         plan[key] = plan[key] * rng.choice([2, 2, 13, 13, 1000])
     return plan
@@ -228,8 +260,20 @@ def _nested(rng: random.Random, plan: dict[str, Any], bindings: dict[str, Any]) 
     return {**plan, rng.choice(["anchors", "hops", "target"]): inner}
 
 
-HARMLESS: list[Change] = [_texts, _rename, _loose_part, _shuffle, _mode, _flip, _direct]
-HARMFUL: list[Change] = [_junk, _junk, _foreign_name, _foreign_name, _lose_key, _foreign_key, _huge, _nested, _not_yet]
+HARMLESS: list[Change] = [
+    _texts, _rename, _loose_part, _loose_part, _shuffle, _mode, _flip, _direct, _soften, _where, _spellings,
+]  # fmt: skip
+HARMFUL: list[Change] = [
+    _junk,
+    _junk,
+    _foreign_name,
+    _foreign_name,
+    _lose_key,
+    _foreign_key,
+    _huge,
+    _nested,
+    _wrong_condition,
+]
 
 
 def _as_text(rng: random.Random, written: Any) -> Any:
@@ -260,6 +304,7 @@ def _dicts(value: Any) -> list[dict[str, Any]]:
 def _variable_places(plan: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
     places = [(anchor, "var") for anchor in _dicts(plan.get("anchors"))]
     places += [(hop, key) for hop in _dicts(plan.get("hops")) for key in ("from", "to_var")]
+    places += [(condition, "var") for condition in _dicts(plan.get("where"))]
     return [(part, key) for part, key in places if key in part]
 
 

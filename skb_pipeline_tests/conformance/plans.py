@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from skb_pipeline.plans.plan import Direction, Plan, PlanStatus
 from skb_pipeline.plans.results import Bindings
-from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.schema import GraphSchema, TypedField
+from skb_pipeline.plans.structure import variable_types
 from skb_pipeline.plans.validation import validate
-from skb_pipeline_tests.conformance.graphs import RANDOM_SCHEMA, Graph
+from skb_pipeline_tests.conformance.graphs import RANDOM_SCHEMA, VALUES, Graph, draw_fields
 from skb_pipeline_tests.conformance.oracle import OracleGraph
 
 
@@ -50,10 +51,32 @@ class PlanCase:
             ("no target label", not self.plan.target.labels),
             ("direction", any(hop.direction != "any" for hop in positive)),
             ("negated direction", any(hop.negated and hop.direction != "any" for hop in self.plan.hops)),
+            *self._extensions(),
         ]:
             if holds:
                 found.add(name)
         return found
+
+    def _extensions(self) -> list[tuple[str, bool]]:
+        hops = self.plan.hops
+        optional = [hop for hop in hops if hop.optional]
+        firm = [hop for hop in hops if not hop.negated and not hop.optional]
+        at_target = [hop for hop in optional if "T" in (hop.from_var, hop.to_var)]
+        conditions = self.plan.where
+        anchors = {anchor.var for anchor in self.plan.anchors}
+        positive = {v for hop in hops if not hop.negated for v in (hop.from_var, hop.to_var)}
+        return [
+            ("optional", bool(optional)),
+            ("several optional hops", len(optional) > 1),
+            ("optional negation", any(hop.negated for hop in optional)),
+            ("nothing required", bool(optional) and not any("T" in (h.from_var, h.to_var) for h in firm)),
+            ("optional away from the target", len(at_target) < len(optional)),
+            ("where on the target", any(c.var == "T" for c in conditions)),
+            ("where on an anchor", any(c.var in anchors for c in conditions)),
+            ("where on a free variable", any(c.var in positive - anchors - {"T"} for c in conditions)),
+            ("where on a negated end", any(c.var not in positive for c in conditions)),
+            ("where and optional", bool(conditions and optional)),
+        ]
 
 
 def _valid(plan: dict[str, Any], schema: GraphSchema) -> Plan:
@@ -68,6 +91,46 @@ def directions(one: str, relation: str, other: str, schema: GraphSchema) -> list
     return [d.value for d in (Direction.OUT, Direction.IN) if schema.allows(one, relation, other, d)]
 
 
+def soften(
+    plan: dict[str, Any],
+    schema: GraphSchema,
+    luck: Callable[[], float],
+    choose: Callable[[Sequence[Any]], Any],
+    value_of: Callable[[str, TypedField], Any],
+) -> Plan:
+    """A valid plan with some of its hops optional, and with conditions on fields; sometimes as it is.
+
+    Args:
+        plan: valid.
+        luck: gives numbers from 0 to 1.
+        choose: draws from a list.
+        value_of: a value for a field of a type.
+    """
+    changed = {**plan, "hops": [dict(hop) for hop in plan["hops"]], "where": []}
+    share = choose([0.0, 0.0, 0.3, 0.6, 1.0])
+    for hop in changed["hops"]:
+        hop["optional"] = luck() < share
+    types = variable_types(Plan.model_validate(changed), schema)
+    for _ in range(choose([0, 0, 1, 1, 2])):
+        var = choose(["T", *sorted(types)])
+        of_var = [field for field in schema.fields if field.node_type in types[var]]
+        if not of_var:
+            continue
+        field = choose(of_var)
+        op = choose(field.kind.operators)
+        value = value_of(field.node_type, field)
+        if op == "in":
+            value = [value, value_of(field.node_type, field)]
+        elif op == "contains":
+            value = value[: choose([1, 2, 5])] or "r"
+        changed["where"].append({"var": var, "field": field.name, "op": op, "value": value})
+    checked = validate(changed, schema)
+    if checked.status is PlanStatus.VALID and checked.plan is not None:
+        return checked.plan
+    # Of several labels no one may fit all hops that are now one condition, or a value be longer than cleaning leaves.
+    return _valid(plan, schema)
+
+
 @dataclass
 class _Draft:
     """A plan grown around one true match: ``nodes`` holds it, ``used`` its edges."""
@@ -79,7 +142,10 @@ class _Draft:
 
 
 class _Generator:
-    def __init__(self, graph: OracleGraph, schema: GraphSchema, seed: int, max_hops: int, max_anchors: int) -> None:
+    def __init__(
+        self, graph: OracleGraph, schema: GraphSchema, seed: int, max_hops: int, max_anchors: int, hard: bool
+    ) -> None:
+        self.hard = hard
         self.graph, self.schema, self.rng = graph, schema, random.Random(seed)
         self.max_hops, self.max_anchors = max_hops, max_anchors
         self.degree = {n: sum(map(len, by.values())) for n, by in graph.incident.items()}
@@ -234,7 +300,17 @@ class _Generator:
             "hops": self.rng.sample(draft.hops, len(draft.hops)),
             "target": {"labels": labels},
         }
-        return PlanCase(_valid(plan, self.schema), {var: self.candidates(draft, var) for var in draft.anchors})
+        bindings = {var: self.candidates(draft, var) for var in draft.anchors}
+        if self.hard:
+            return PlanCase(_valid(plan, self.schema), bindings)
+        softened = soften(plan, self.schema, self.rng.random, self.rng.choice, self.value)
+        return PlanCase(softened, bindings)
+
+    def value(self, kind: str, field: TypedField) -> Any:
+        """A value of some node of the graph, or another one."""
+        found = [self.graph.fields.get(node, {}).get(field.name) for node in self.rng.choices(self.by_type[kind], k=3)]
+        found = [value for value in found if value is not None] or list(VALUES[field.kind])
+        return self.rng.choice(found)
 
     def candidates(self, draft: _Draft, var: str) -> tuple[np.ndarray, np.ndarray]:
         """Mostly the node of the match and a few others, rarely without it or without any."""
@@ -249,10 +325,11 @@ class _Generator:
 
 
 def plan_stream(
-    graph: OracleGraph, schema: GraphSchema, seed: int, *, max_hops: int = 4, max_anchors: int = 3
+    graph: OracleGraph, schema: GraphSchema, seed: int, *, max_hops: int = 4, max_anchors: int = 3, hard: bool = False
 ) -> Iterator[PlanCase]:
-    """Random valid plans without end. Most have an answer: each grows around one true match."""
-    generator = _Generator(graph, schema, seed, max_hops, max_anchors)
+    """Random valid plans without end. Most have an answer: each grows around one true match. ``hard``: without optional
+    hops and conditions."""
+    generator = _Generator(graph, schema, seed, max_hops, max_anchors, hard)
     while True:
         yield generator.draw()
 
@@ -285,15 +362,15 @@ def small_graphs(draw: st.DrawFn, schema: GraphSchema = RANDOM_SCHEMA) -> Graph:
         if nodes[head] == head_type and nodes[tail] == tail_type
     ]
     edges = draw(st.lists(st.sampled_from(possible), max_size=12, unique=True)) if possible else []
-    return Graph(nodes, edges)
+    return Graph(nodes, edges, draw_fields(nodes, schema, lambda values: draw(st.sampled_from(values))))
 
 
 @st.composite
 def small_cases(
-    draw: st.DrawFn, graph: Graph, schema: GraphSchema = RANDOM_SCHEMA, *, directed: bool = False
+    draw: st.DrawFn, graph: Graph, schema: GraphSchema = RANDOM_SCHEMA, *, directed: bool = False, soft: bool = False
 ) -> PlanCase:
     """A valid plan over the schema, drawn without regard for the edges, with candidates from the graph. ``directed``:
-    hops may have a direction."""
+    hops may have a direction; ``soft``: they may be optional, and there may be conditions on fields."""
 
     def direction(one: str, relation: str, other: str) -> str:
         possible = directions(types[one], relation, types[other], schema) if directed else []
@@ -344,6 +421,14 @@ def small_cases(
         "target": {"labels": labels},
     }
     valid = _valid(plan, schema)
+    if soft:
+        valid = soften(
+            plan,
+            schema,
+            lambda: draw(st.floats(0, 0.99)),
+            lambda values: draw(st.sampled_from(values)),
+            lambda _, field: draw(st.sampled_from(VALUES[field.kind])),
+        )
     bindings = {}
     for var in anchors:
         pool = [node for node, kind in graph.nodes.items() if kind == types[var]]

@@ -30,6 +30,7 @@ from skb_pipeline_tests.conformance.graphs import (
 )
 from skb_pipeline_tests.conformance.plans import small_cases, small_graphs
 from skb_pipeline_tests.conformance.test_hostile_names import HOSTILE
+from skb_pipeline_tests.conformance.test_random_plans import SOFT
 from skb_pipeline_tests.examples import examples
 from skb_pipeline_tests.shared_data import build_shared_skb, shared_spec
 
@@ -43,6 +44,8 @@ SHAPES = (
     "shared free variable",
     "direction",
     "negated direction",
+    "optional",
+    "nothing required",
 )
 """What random plans over any graph must cover: without one of these, agreement would mean less."""
 
@@ -83,7 +86,7 @@ def test_random_plans(run_cypher: Engine) -> None:
     assert report.compared == 80
     assert report.empty < 40
     assert report.capped > 0
-    for feature in (*SHAPES, "self-loop hop"):
+    for feature in (*SHAPES, *SOFT, "self-loop hop"):
         assert report.features[feature] > 0, (feature, report)
 
 
@@ -121,7 +124,7 @@ def test_small_graphs(data: st.DataObject, run_cypher: Engine) -> None:
     graph = data.draw(small_graphs())
     with loaded(graph) as con:
         for _ in range(3):
-            case = data.draw(small_cases(graph, directed=True))
+            case = data.draw(small_cases(graph, directed=True, soft=True))
             limit = data.draw(st.sampled_from([1, 3, 1000]))
             check_case(con, graph.oracle(), RANDOM_SCHEMA, case, limit=limit, engines={"cypher": run_cypher})
 

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from skb_pipeline.graph.branch import OUTCOMES, GraphBranch, outcomes_frame
+from skb_pipeline.graph.fields import FieldValues
 from skb_pipeline.graph.memory.csr import CsrGraph
 from skb_pipeline.graph.memory.executor import MemoryExecutor
 from skb_pipeline.linking.anchors import AnchorIndex
@@ -31,7 +32,10 @@ from skb_pipeline_tests.toy import Edge, ListSource, toy_spec
 
 ABOUT = ["A warm sleeping bag for winter.", "A light tent for two.", "A gas stove.", "A tent for a family.", ""]
 NODES = [("brand", "b", {"name": "Northpole"}), ("brand", "c", {"name": "Southpole"})]
-NODES += [("product", str(i), {"title": f"Item {i}", "about": about}) for i, about in enumerate(ABOUT)]
+NODES += [
+    ("product", str(i), {"title": f"Item {i}", "about": about, "rank": None if i == 4 else 10 * i})
+    for i, about in enumerate(ABOUT)
+]
 EDGES: list[Edge] = [("product", str(i), "has_brand", "brand", "b" if i < 3 else "c") for i in range(5)]
 EDGES += [("product", "0", "also_buy", "product", str(i)) for i in (1, 2, 3)]
 
@@ -54,9 +58,11 @@ class Shop(NamedTuple):
     executor: MemoryExecutor
     schema: GraphSchema
     nodes: pd.DataFrame
+    fields: FieldValues
 
     def branch(self, executor: Any = None, depth: int = 100) -> GraphBranch:
-        return GraphBranch(executor or self.executor, self.anchors, candidate_types=["product"], depth=depth)
+        executor = executor or self.executor
+        return GraphBranch(executor, self.anchors, candidate_types=["product"], depth=depth, fields=self.fields)
 
     def names(self, ids: np.ndarray) -> list[str]:
         return [str(self.nodes.loc[i, "external_id"]) for i in ids.tolist()]
@@ -73,9 +79,10 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     encoder = Encoder(spec.encoder, folder / "hashes.json")
     cache = ArrayRows(folder / "vectors", encoder.model_fingerprint)
     schema = GraphSchema.from_spec(spec)
+    fields = FieldValues.at(folder / "skb.duckdb", schema)
     with connect(folder / "skb.duckdb", read_only=True) as con:
         index = AnchorIndex.build(con, spec, cache, encoder)
-        yield Shop(index, MemoryExecutor(CsrGraph.from_skb(con), schema), schema, node_table(con))
+        yield Shop(index, MemoryExecutor(CsrGraph.from_skb(con), schema, fields), schema, node_table(con), fields)
 
 
 def cosines(shop: Shop, text: str) -> dict[str, float]:
@@ -113,6 +120,57 @@ def test_a_document_search_adds_the_relevance_text(shop: Shop) -> None:
     one, other = cosines(shop, TENT), cosines(shop, "cooking on gas")
     for node, score in zip(shop.names(answer.node_ids), answer.scores.tolist(), strict=True):
         assert score == pytest.approx(one[node] + other[node], abs=1e-12)
+
+
+RANK = {"var": "T", "field": "rank", "op": "<", "value": 30}
+
+
+def test_a_document_search_with_a_condition_searches_what_meets_it(shop: Shop) -> None:
+    plans = [doc_search(shop, where=[RANK]), doc_search(shop), doc_search(shop, where=[{**RANK, "value": -1}])]
+    few, every, none = shop.branch().answer(["x"] * 3, plans)
+    expected = cosines(shop, TENT)
+    assert shop.names(few.node_ids) == sorted("012", key=lambda node: -expected[node])
+    assert few.scores.tolist() == [expected[node] for node in shop.names(few.node_ids)]
+    assert few.result is not None
+    assert every.result is not None
+    assert none.result is not None
+    assert [(a.n_cand, a.lacking) for a in (few.result, every.result, none.result)] == [(3, 1), (5, 0), (0, 1)]
+    assert [(none.result.outcome, none.fallback, len(none.node_ids))] == [(GraphOutcome.EMPTY, False, 0)]
+    branch = GraphBranch(shop.executor, shop.anchors, candidate_types=["product"], depth=9)
+    with pytest.raises(ValueError, match="conditions on fields need the values of fields"):
+        branch.answer(["x"], plans[:1])
+
+
+def test_counts_of_conditions_stand_in_the_outcome(shop: Shop) -> None:
+    """Of item 0's neighbours 1, 2 and 3 the first two are by Northpole, as are 3 of all 5 products."""
+    both = {
+        "anchors": [*SEED["anchors"], {**BRAND["anchors"][0], "text": "nothing of the sort", "any_of": ["northpole"]}],
+        "hops": [*SEED["hops"], {**BRAND["hops"][0], "optional": True}],
+    }
+    soft = shop.plan({**SEED, **both}, where=[{**RANK, "value": 20}])
+    hard = shop.plan(BRAND, where=[RANK])
+    assert (soft.status, hard.status) == (PlanStatus.VALID, PlanStatus.VALID)
+    answers = shop.branch().answer(["x", "y"], [soft, hard])
+    assert shop.names(answers[0].node_ids) == ["1"]
+    assert answers[0].scores.tolist() == [1 + 0.510826]  # log(5 / 3)
+    assert shop.names(answers[1].node_ids) == ["0", "1", "2"]
+    rows = [
+        {
+            "engine": "rules",
+            "cause": "planned",
+            "status": "valid",
+            "risk_level": "normal",
+            "plan": None,
+            "dropped": "[]",
+        }
+    ] * 2
+    frame = outcomes_frame(["1", "2"], pd.DataFrame(rows), answers, shop.nodes)
+    assert frame["lacking"].tolist() == [0, 0]
+    assert json.loads(frame["optional"][0]) == {
+        "conditions": [{"nodes": 3, "candidates": 1, "weight": 0.510826}],
+        "candidates_by_conditions_met": [0, 1],
+    }
+    assert frame["optional"][1] is None
 
 
 def test_no_target_labels_mean_all_candidate_types(shop: Shop) -> None:

@@ -99,9 +99,9 @@ def test_limits_must_make_sense(con: duckdb.DuckDBPyConnection, options: dict[st
 def test_values_are_parameters_and_equal_names_share_one() -> None:
     plan = make_plan({"a": "author"}, ["a -writes- m:paper", "m -writes- b:author", "b -writes- T:paper"])
     compiled = compile_sql(plan, SCHEMA)
-    assert sorted(compiled.names.values()) == ["author", "paper", "writes"]
+    assert sorted(compiled.fixed.values()) == ["author", "paper", "writes"]
     assert set(compiled.parameters(check_bindings(plan, bind(a={10: 0.5})), 7)) == {
-        *compiled.names,
+        *compiled.fixed,
         "ids_0",
         "cosines_0",
         "limit",

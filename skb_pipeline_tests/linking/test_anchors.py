@@ -134,6 +134,33 @@ def test_documents_are_searched_for_all_types_and_by_meaning(made) -> None:
     assert link(made, "migraine", mode="doc")[0][1] < 1
 
 
+def test_several_texts_have_the_nodes_of_all_with_the_best_cosine(made) -> None:
+    def anchor(text: str, *more: str) -> Anchor:
+        return Anchor(var="a", text=text, label="disease", any_of=list(more))
+
+    nearly, exactly, others = "heart atack of a man", "heart attack", "migraine"
+    questions = [
+        [anchor(nearly)],
+        [anchor(nearly, exactly, others)],
+        [anchor("qqzzx", "xqzzq")],
+        [anchor("qqzzx", others)],
+    ]
+    near, several, nothing, rest = (found["a"] for found in made.index.link_anchors(questions))
+    infarct = made.ids["disease", "1"]
+    assert near.node_ids[0] == infarct
+    assert 0.5 < near.cosines[0] < 1
+    found = dict(zip(several.node_ids.tolist(), several.cosines.tolist(), strict=True))
+    assert len(found) == len(several.node_ids)
+    assert {found[made.ids["disease", i]] for i in ("1", "11", "12")} == {1.0}
+    assert several.grade is LinkGrade.NEAR  # the least sure of them
+    order = sorted(found, key=lambda node: (-found[node], made.index.canonical[node]))
+    assert several.node_ids.tolist() == order
+    assert (len(nothing.node_ids), nothing.grade) == (0, LinkGrade.NONE)
+    assert "'qqzzx'; " in nothing.reason
+    assert "'xqzzq'" in nothing.reason
+    assert (rest.reason, rest.grade) == ("", LinkGrade.FOLDED)
+
+
 def test_nodes_count_once_with_the_best_of_their_names(made) -> None:
     wide = AnchorIndex(
         LinkingSpec(name_k=3, name_tau=0, min_cosine=-1), made.index.names, made.index.documents, made.index.canonical,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skb_pipeline.plans.plan import Condition, Direction, Hop, Plan
+from skb_pipeline.plans.plan import Anchor, Condition, Direction, Hop, Plan
 
 STORED = (
     '{"anchors":[{"var":"b","text":"Acme","label":"brand","match_mode":"name"}],'
@@ -26,6 +26,7 @@ def test_a_plan_without_the_new_keys_is_read_and_written_as_before() -> None:
 def test_defaults_that_are_written_out_mean_the_same() -> None:
     written = json.loads(STORED) | {"where": []}
     written["hops"][0] |= {"direction": "any", "optional": False}
+    written["anchors"][0]["any_of"] = []
     assert Plan.model_validate(written) == Plan.model_validate_json(STORED)
 
 
@@ -46,9 +47,12 @@ CONDITIONS = st.builds(
 )
 
 
-@given(hops=st.lists(HOPS, max_size=3), where=st.lists(CONDITIONS, max_size=3))
-def test_every_plan_comes_back(hops: list[Hop], where: list[Condition]) -> None:
-    plan = Plan(hops=hops, where=where)
+ANCHORS = st.builds(Anchor, var=TEXTS, text=TEXTS, label=TEXTS, any_of=st.lists(TEXTS, max_size=2))
+
+
+@given(anchors=st.lists(ANCHORS, max_size=2), hops=st.lists(HOPS, max_size=3), where=st.lists(CONDITIONS, max_size=3))
+def test_every_plan_comes_back(anchors: list[Anchor], hops: list[Hop], where: list[Condition]) -> None:
+    plan = Plan(anchors=anchors, hops=hops, where=where)
     dumped = plan.model_dump(mode="json", by_alias=True)
     assert Plan.model_validate(dumped) == plan
     read = Plan.model_validate_json(json.dumps(dumped))
@@ -56,6 +60,7 @@ def test_every_plan_comes_back(hops: list[Hop], where: list[Condition]) -> None:
     assert repr(read) == repr(plan)  # 1 and 1.0 are equal, but not the same
     assert Plan.model_validate_json(plan.model_dump_json(by_alias=True)) == plan
     assert ("where" in dumped) == bool(where)
+    assert ["any_of" in a for a in dumped["anchors"]] == [bool(anchor.any_of) for anchor in anchors]
     assert [h.get("direction", "any") for h in dumped["hops"]] == [hop.direction for hop in hops]
     assert ["optional" in h for h in dumped["hops"]] == [hop.optional for hop in hops]
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from skb_pipeline.graph.sql import compile_sql
 from skb_pipeline.plans.plan import NOT_EXECUTED, Direction, Plan, PlanStatus
-from skb_pipeline.plans.schema import GraphSchema, Triple
-from skb_pipeline.plans.structure import negations, scored_anchors, variable_types
+from skb_pipeline.plans.schema import FieldKind, GraphSchema, Triple, TypedField
+from skb_pipeline.plans.structure import take_apart, variable_types
 from skb_pipeline.plans.validation import MAX_CONDITIONS, MAX_HOPS, MAX_VALUES, parse_plan_json, validate
 from skb_pipeline_tests.examples import examples
 
@@ -23,6 +23,14 @@ SHOP = GraphSchema(
         Triple("brand", "owns", "brand"),
     ),
     ("product", "brand"),
+    fields=(
+        TypedField("product", "price_min", FieldKind.NUMBER),
+        TypedField("product", "sold", FieldKind.DATE),
+        TypedField("product", "origin", FieldKind.TEXT),
+        TypedField("brand", "origin", FieldKind.TEXT),
+        TypedField("brand", "sold", FieldKind.NUMBER),
+        TypedField("color", "hue", FieldKind.TEXT),
+    ),
 )
 
 
@@ -34,8 +42,8 @@ def hop(one: str, rel: str, other: str, label: str, negated: bool = False, **mor
     return {"from": one, "rel": rel, "to_var": other, "to_label": label, "negated": negated, **more}
 
 
-def condition(var: str, op: str, value: Any) -> dict[str, Any]:
-    return {"var": var, "field": "price_min", "op": op, "value": value}
+def condition(var: str, op: str, value: Any, field: str = "price_min") -> dict[str, Any]:
+    return {"var": var, "field": field, "op": op, "value": value}
 
 
 def plan(anchors: list[Any], hops: list[Any], *labels: str, **more: Any) -> dict[str, Any]:
@@ -68,6 +76,21 @@ VALID = {
     "directed as the types imply": plan([B], [hop("T", "has", "b", "brand", direction="out")]),
     "negated with a direction": plan([B], [B_T, hop("T", "also_buy", "k", "product", True, direction="in")]),
     "directed loop at the target": plan([B], [B_T, hop("T", "also_buy", "T", "product", direction="out")]),
+    "optional hop": plan([B, C], [B_T, hop("c", "has", "T", "product", optional=True)]),
+    "all optional": plan([B, C], [{**B_T, "optional": True}, hop("c", "has", "T", "product", optional=True)]),
+    "optional negated hop": plan([B, C], [B_T, hop("c", "has", "T", "product", True, optional=True)]),
+    "optional hops to other types": plan(
+        [B, E], [{**B_T, "optional": True}, hop("e", "owns", "T", "brand", optional=True)]),
+    "conditions": plan(
+        [B], [B_T, hop("T", "has", "k", "color")],
+        where=[condition("T", "<=", 20), condition("T", ">", 5.5), condition("k", "in", ["red", "blue"], "hue"),
+               condition("b", "contains", "x", "origin"), condition("T", ">=", "2020-01-31", "sold")]),
+    "a condition on several types": plan([B], [hop("b", "owns", "T", "")], "brand", "product",
+                                         where=[condition("T", "!=", "x", "origin")]),
+    "a condition on documents": plan(
+        [anchor("q", "product", match_mode="doc")], [], "product", retrieval_mode="doc_search",
+        where=[condition("T", "=", 3)]),
+    "several texts": plan([anchor("b", "brand", any_of=["y", "z"])], [B_T]),
     "label left open": plan([B], [hop("b", "owns", "T", "")], "product", "brand"),
     "document search": plan([anchor("q", "product", match_mode="doc")], [], "product", retrieval_mode="doc_search"),
 }  # fmt: skip
@@ -117,19 +140,21 @@ FAULTY: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
         [("hops[1]", "relation 'has' has no edges from 'color' to 'product' (direction in); it joins: "
            "('product', 'has', 'brand'), ('product', 'has', 'color'); relations that have such: none")],
     ),
-    "optional hop": (
-        plan([B, C], [B_T, hop("c", "has", "T", "product", optional=True)]),
-        [("hops[1].optional", "optional hops are not executed yet")],
+    "no label for an optional condition": (
+        plan([B, anchor("s", "store")], [B_T, hop("s", "sells", "T", "", optional=True)]),
+        [("hops[1]", "relation 'sells' does not join 'store' and 'product'; "
+           "it joins: ('store', 'sells', 'brand'); relations that join these types: none")],
     ),
-    "conditions": (
-        plan([B], [B_T, hop("T", "has", "k", "color")],
-             where=[condition("T", "<=", 20), condition("k", "in", ["red", "blue"]), condition("b", "contains", "x")]),
-        [(f"where[{i}]", "conditions on fields are not executed yet") for i in range(3)],
+    "no label for all hops of an optional condition": (
+        plan([C, anchor("s", "store")], [
+            hop("T", "has", "c", "color", optional=True), hop("s", "sells", "m", "brand"),
+            hop("T", "owns", "m", "brand", optional=True), hop("m", "has", "T", "", optional=True)]),
+        [("hops[1]", "none of the target's labels 'product', 'brand' fits every hop of this optional condition at the "
+           "target")],
     ),
-    "a condition on documents": (
-        plan([anchor("q", "product", match_mode="doc")], [], "product", retrieval_mode="doc_search",
-             where=[condition("T", "=", "x")]),
-        [("where[0]", "conditions on fields are not executed yet")],
+    "only optional negation": (
+        plan([B], [hop("b", "has", "T", "product", True, optional=True)]),
+        [("target", "the target is in negated hops only")],
     ),
     "faulty conditions": (
         plan([B], [B_T], where=[condition("k", "=", 1), condition("T", "in", []), condition("T", "contains", 3),
@@ -139,8 +164,43 @@ FAULTY: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
             ("where[1].value", "in takes a list that is not empty"),
             ("where[2].value", "contains takes a text that is not empty"),
             ("where[3].value", "< takes a text or a number"),
-            *((f"where[{i}]", "conditions on fields are not executed yet") for i in range(4)),
         ],
+    ),
+    "conditions on fields that are not there or otherwise": (
+        plan([B, C], [B_T, hop("c", "has", "T", "product"), hop("c", "has", "s", "product")],
+             where=[condition("T", "=", 1, "prize"), condition("T", "contains", "1"), condition("T", "<", "1"),
+                    condition("b", "<", "x", "origin"), condition("T", "=", "May", "sold"),
+                    condition("b", "=", 3, "origin"), condition("T", "in", [1, "x"])]),
+        [
+            ("where[0].field", "'prize' is not a known field of 'product'; allowed: "
+               "'price_min' (number), 'sold' (date), 'origin' (text)"),
+            ("where[1].op", "contains does not suit 'price_min', a number; "
+               "allowed: '=', '!=', '<', '<=', '>', '>=', 'in'"),
+            ("where[2].value", "'price_min' is compared with numbers"),
+            ("where[3].op", "< does not suit 'origin', a text; allowed: '=', '!=', 'in', 'contains'"),
+            ("where[4].value", "'sold' is compared with dates such as '2020-01-31'"),
+            ("where[5].value", "'origin' is compared with texts"),
+            ("where[6].value", "'price_min' is compared with numbers"),
+        ],
+    ),
+    "a condition on two kinds": (
+        plan([P], [hop("p", "also_buy", "T", "", optional=True)], "product", "brand",
+             where=[condition("T", "=", 1, "sold")]),
+        [("where[0].field", "'sold' is not one thing in all types: date of 'product', number of 'brand'")],
+    ),
+    "a condition on a type without fields": (
+        plan([anchor("s", "store")], [hop("s", "sells", "T", "brand")], where=[condition("s", "=", 1)]),
+        [("where[0].field", "'price_min' is not a known field of 'store'; allowed: "
+           "none, it has no fields that can be compared")],
+    ),
+    "a condition on the text of a document search": (
+        plan([anchor("q", "product", match_mode="doc")], [], "product", retrieval_mode="doc_search",
+             where=[condition("q", "=", 1)]),
+        [("where[0].var", "doc_search takes conditions on 'T' alone")],
+    ),
+    "document search for several texts": (
+        plan([anchor("q", "product", match_mode="doc", any_of=["y"])], [], "product", retrieval_mode="doc_search"),
+        [("anchors[0].any_of", "doc_search compares documents with one text")],
     ),
     "several faults": (
         plan([B, anchor("b", "colour"), anchor("T", "brand")], [hop("x", "nope", "T", "product")], "toy", "color"),
@@ -345,11 +405,53 @@ def test_target_labels_narrow_to_what_positive_hops_allow() -> None:
 def test_structure_of_negated_hops_and_scored_anchors() -> None:
     checked = validate(VALID["negated with anchor"], SHOP).plan
     assert checked is not None
-    assert [(n.hop, n.subject, n.other) for n in negations(checked)] == [(1, "T", "c")]
-    assert scored_anchors(checked) == ["b"]
+    required = take_apart(checked, SHOP).required
+    assert [(n.hop, n.subject, n.other) for n in required.negations] == [(1, "T", "c")]
+    assert required.scored == ("b",)
     between = validate(VALID["negated between anchors"], SHOP).plan
     assert between is not None
-    assert [(n.subject, n.other) for n in negations(between)] == [("b", "e")]
+    assert [(n.subject, n.other) for n in take_apart(between, SHOP).required.negations] == [("b", "e")]
+
+
+def test_optional_conditions_are_branches() -> None:
+    """Required: e and m. Conditions: the branch over n with c and the hop behind it; the hop between m and T; the
+    negation at m."""
+    hops = [
+        hop("T", "also_buy", "m", "product"),
+        hop("m", "has", "e", "brand"),
+        hop("T", "also_buy", "n", "product", optional=True),
+        hop("n", "has", "c", "color"),
+        hop("n", "also_buy", "z", "product", True),
+        hop("m", "also_buy", "T", "product", optional=True),
+        hop("m", "has", "k", "color", True, optional=True),
+        hop("m", "also_buy", "p", "product", True),
+    ]
+    where = [condition("n", "<", 1), condition("T", "<", 2), condition("m", "<", 3), condition("p", "<", 4)]
+    checked = validate(plan([E, C, P], hops, where=where), SHOP)
+    assert (checked.status, checked.dropped) == (PlanStatus.VALID, [])
+    assert checked.plan is not None
+    parts = take_apart(checked.plan, SHOP)
+    of = {id(h): i for i, h in enumerate(checked.plan.hops)}
+    assert parts.selects
+    assert [of[id(h)] for h in parts.required.hops] == [0, 1, 7]
+    assert [[of[id(h)] for h in part.hops] for part in parts.optional] == [[2, 3, 4], [0, 1, 5, 7], [0, 1, 6, 7]]
+    assert [part.scored for part in parts.optional] == [("c",), (), ()]
+    assert [part.anchors for part in parts.optional] == [("c",), ("e",), ("e",)]
+    assert [c.value for c in parts.where] == [2]
+    assert [[c.value for c in part.where] for part in (parts.required, *parts.optional)] == [
+        [3, 4],
+        [1],
+        [3, 4],
+        [3, 4],
+    ]
+
+
+def test_optional_hops_do_not_narrow_the_target() -> None:
+    checked = validate(VALID["optional hops to other types"], SHOP).plan
+    assert checked is not None
+    parts = take_apart(checked, SHOP)
+    assert (parts.labels, parts.selects) == (("product", "brand"), False)
+    assert [part.types["T"] for part in parts.optional] == [("product",), ("brand",)]
 
 
 VARS = st.sampled_from(["T", "a", "b", "m", "k", "'; --"])

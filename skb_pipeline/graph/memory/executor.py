@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 
 import numpy as np
 
-from skb_pipeline.graph.memory.bound import BoundPlan, bind_plan
+from skb_pipeline.graph.fields import FieldValues
+from skb_pipeline.graph.memory.bound import BoundPlan, Candidates, bind_candidates, bind_part
 from skb_pipeline.graph.memory.csr import CsrGraph
 from skb_pipeline.graph.memory.enumeration import TooManyRowsError, enumerate_plan
-from skb_pipeline.graph.memory.message_passing import Meter, TimeUpError, Traversal, TreeEvaluation
+from skb_pipeline.graph.memory.message_passing import Meter, TimeUpError, Traversal, TreeEvaluation, allowed
 from skb_pipeline.graph.memory.tree import Tree, build_tree
-from skb_pipeline.plans.plan import Plan
+from skb_pipeline.graph.optional_conditions import meeting_any, weigh
+from skb_pipeline.plans.plan import TARGET, Plan
 from skb_pipeline.plans.results import Bindings, GraphOutcome, GraphResult, check_bindings, no_answers
 from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.structure import Part, Parts, take_apart
 from skb_pipeline.plans.validation import check_executable
 
-VERSION = "1"
+VERSION = "2"
 
 
 class Route(StrEnum):
-    """How a plan is executed. All give the answers, scores and counts of ``docs/plans.md``.
+    """How a plan is executed. All give the answers, scores and counts of ``docs/plans.md``. Of a plan with optional
+    conditions it is that of the costliest part.
 
     ``MESSAGE_PASSING``: a tree in which no edge could be used twice. ``MESSAGE_PASSING_TOP2``: a tree in which two
     hops that meet at a variable could use one edge. ``ENUMERATION``: everything else.
@@ -40,8 +46,9 @@ class MemoryExecutor:
     over one graph are cheap, so each thread may have its own.
     """
 
-    def __init__(self, graph: CsrGraph, schema: GraphSchema) -> None:
-        self.graph, self.schema = graph, schema
+    def __init__(self, graph: CsrGraph, schema: GraphSchema, fields: FieldValues | None = None) -> None:
+        """``fields`` are those of the SKB that the graph was made from; without them conditions are refused."""
+        self.graph, self.schema, self.fields = graph, schema, fields
         self._traversal = Traversal(graph)
         self._lock = threading.Lock()
 
@@ -65,49 +72,110 @@ class MemoryExecutor:
             plan: valid as it stands, with hops.
             bindings: candidates per anchor (:data:`~skb_pipeline.plans.results.Bindings`).
             limit: most answers returned; ``n_cand`` counts all of them.
-            row_limit: most partial matches that an enumeration may make (outcome ``row_limit``, no answers).
-                Message passing makes none.
+            row_limit: most partial matches that an enumeration may make for one part of the plan (outcome
+                ``row_limit``, no answers). Message passing makes none.
             timeout_s: seconds of wall time (outcome ``timeout``, no answers), looked at every two million edges.
 
         Raises:
-            ValueError: plan not executable, bindings malformed, a bound node absent or not of its anchor's label, or
-                a limit that is not positive.
+            ValueError: plan not executable, bindings malformed, a bound node absent or not of its anchor's label, a
+                limit that is not positive, or conditions on fields without the values of fields.
         """
         for name, value in (("limit", limit), ("row_limit", row_limit), ("timeout_s", timeout_s)):
             if not value > 0:
                 raise ValueError(f"{name} must be positive, not {value}")
         begin = time.perf_counter()
         check_executable(plan, self.schema)
-        bound = bind_plan(plan, self.schema, self.graph, check_bindings(plan, bindings))
-        tree = build_tree(bound)
-        route = _route(tree)
+        if plan.where and self.fields is None:
+            raise ValueError("conditions on fields need the values of fields, which this executor was made without")
+        candidates = bind_candidates(plan, self.graph, check_bindings(plan, bindings), self.fields)
+        parts = take_apart(plan, self.schema)
         with self._lock:
             meter = self._traversal.meter = Meter(begin + timeout_s)
+            run = _Run(self, parts, candidates, row_limit)
             try:
-                nodes, scores = self._run(bound, tree, row_limit)
+                found = run.answers(limit)
             except TimeUpError:
-                return no_answers(GraphOutcome.TIMEOUT, route, _since(begin), meter.touched_edges)
+                return no_answers(GraphOutcome.TIMEOUT, run.route, _since(begin), meter.touched_edges)
             except TooManyRowsError:
-                return no_answers(GraphOutcome.ROW_LIMIT, route, _since(begin), meter.touched_edges)
-        if not len(nodes):
-            return no_answers(GraphOutcome.EMPTY, route, _since(begin), meter.touched_edges)
-        first = top_answers(scores, self.graph.canonical[nodes], limit)
+                return no_answers(GraphOutcome.ROW_LIMIT, run.route, _since(begin), meter.touched_edges)
+        return replace(found, milliseconds=_since(begin), touched_edges=meter.touched_edges)
+
+
+class _Run:
+    """One execution: part after part, and then the candidates."""
+
+    def __init__(
+        self, executor: MemoryExecutor, parts: Parts, candidates: Mapping[str, Candidates], row_limit: int
+    ) -> None:
+        self.graph, self.fields, self.traversal = executor.graph, executor.fields, executor._traversal
+        self.parts, self.row_limit = parts, row_limit
+
+        def bind(part: Part) -> BoundPlan:
+            return bind_part(part, executor.schema, executor.graph, candidates, executor.fields)
+
+        self.required, self.optional = bind(parts.required), [bind(part) for part in parts.optional]
+        executed = [*([self.required] if parts.selects else []), *self.optional]
+        self.trees = {id(plan): build_tree(plan) for plan in executed}
+        self.route = max((_route(tree) for tree in self.trees.values()), key=list(Route).index)
+
+    def answers(self, limit: int) -> GraphResult:
+        """Raises TimeUpError and TooManyRowsError."""
+        size = self.graph.n_nodes
+        nodes, scores = self._matches(self.required) if self.parts.selects else (np.empty(0, np.int32), np.empty(0))
+        met = []
+        for part, plan in zip(self.parts.optional, self.optional, strict=True):
+            meeting, values = self._matches(plan)
+            met.append((meeting, values if part.scored else np.ones(len(meeting))))
+        if not self.parts.selects:
+            nodes = self._allowed(meeting_any(met, size).astype(np.int32))
+            scores = np.zeros(len(nodes))
+        lacking = 0
+        if self.parts.where:
+            has, meets = self._where(nodes)
+            lacking = int(np.count_nonzero(~has))
+            nodes, scores = nodes[meets], scores[meets]
+        n_all = sum(high - low for low, high in map(self.graph.type_range, self.parts.labels)) if met else 0
+        weighed = weigh(nodes, scores, met, n_all, size)
+        first = top_answers(weighed.scores, self.graph.canonical[nodes], limit)
         return GraphResult(
             node_ids=self.graph.node_ids[nodes[first]].astype(np.int64),
-            scores=scores[first],
+            scores=weighed.scores[first],
             n_cand=len(nodes),
-            outcome=GraphOutcome.OK,
-            route=route,
-            milliseconds=_since(begin),
-            touched_edges=meter.touched_edges,
+            outcome=GraphOutcome.OK if len(nodes) else GraphOutcome.EMPTY,
+            route=self.route,
+            milliseconds=0.0,
+            optional=weighed.counts,
+            met=weighed.met,
+            lacking=lacking,
         )
 
-    def _run(self, plan: BoundPlan, tree: Tree | None, row_limit: int) -> tuple[np.ndarray, np.ndarray]:
+    def _matches(self, plan: BoundPlan) -> tuple[np.ndarray, np.ndarray]:
+        """Positions (int32) of a part's target nodes and their scores."""
         if plan.impossible:
             return np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float64)
+        tree = self.trees[id(plan)]
         if tree is None:
-            return enumerate_plan(plan, self._traversal, row_limit)
-        return TreeEvaluation(tree, plan, self._traversal).run()
+            return enumerate_plan(plan, self.traversal, self.row_limit)
+        return TreeEvaluation(tree, plan, self.traversal).run()
+
+    def _allowed(self, nodes: np.ndarray) -> np.ndarray:
+        """Those that the negations of a required part without positive hops leave."""
+        for ban in self.required.bans:
+            nodes = nodes[allowed(self.traversal, ban, nodes, self.required.variables[TARGET])]
+        return nodes
+
+    def _where(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """bool per node: whether it has the values that the conditions on T ask for, and whether it meets them."""
+        has, meets = np.zeros(len(nodes), dtype=np.bool_), np.zeros(len(nodes), dtype=np.bool_)
+        if self.fields is None:
+            raise AssertionError("conditions on fields without their values")
+        for label in self.parts.labels:
+            low, high = self.graph.type_range(label)
+            here = (nodes >= low) & (nodes < high)
+            places = nodes[here] - low
+            has[here] = self.fields.having(label, self.parts.where)[places]
+            meets[here] = self.fields.meeting(label, self.parts.where)[places]
+        return has, meets
 
 
 def _route(tree: Tree | None) -> Route:

@@ -282,15 +282,15 @@ class TreeEvaluation:
                 table.keep(allowed(self.traversal, ban, table.nodes, node.variable))
 
     def _start(self, node: TreeNode, within: np.ndarray | None) -> _Table | None:
-        """Candidates of an anchor, reduced by negations before they are expanded; of a free variable what is wanted."""
+        """Candidates, reduced by negations before they are expanded; of a variable without any what is wanted."""
         candidates = node.variable.candidates
         if candidates is None:
             return None if within is None else _Table(within)
         table = _Table(candidates.nodes)
-        name = node.variable.name
-        place = self.plan.scored.index(name)
-        if self.tree.constants[place] is None:
-            table.terms[Term(place, prefix=False)] = candidates.cosines
+        if node.variable.name in self.plan.scored:
+            place = self.plan.scored.index(node.variable.name)
+            if self.tree.constants[place] is None:
+                table.terms[Term(place, prefix=False)] = candidates.cosines
         self._apply_bans(node, table)
         return table
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from skb_pipeline.graph.neo4j.cypher import compile_candidate_check, compile_cypher
+from skb_pipeline.graph.neo4j.cypher import CompiledCypher, compile_candidate_check, compile_cypher
+from skb_pipeline.graph.optional_conditions import meeting_any, weigh
 from skb_pipeline.plans.names import GraphNames
 from skb_pipeline.plans.plan import Plan
 from skb_pipeline.plans.results import Bindings, GraphOutcome, GraphResult, check_bindings, no_answers
@@ -18,7 +21,7 @@ from skb_pipeline.plans.validation import check_executable
 if TYPE_CHECKING:
     from neo4j import Driver, Record
 
-VERSION = "1"
+VERSION = "2"
 ROUTE = "cypher"
 
 TIMEOUT_CODES = frozenset(
@@ -66,7 +69,7 @@ class BoltExecutor:
 
         Raises:
             ValueError: plan not executable, bindings malformed, a bound node absent or not of its anchor's label,
-                ``limit`` below 1, or ``timeout_s`` not positive.
+                ``limit`` below 1, ``timeout_s`` not positive, or the graph was loaded without a field that is compared.
             neo4j.exceptions.Neo4jError, neo4j.exceptions.DriverError: the server refuses or cannot be reached.
                 Transient errors are tried again first, for up to the driver's ``max_transaction_retry_time``.
         """
@@ -82,13 +85,17 @@ class BoltExecutor:
         try:
             costs = self._count_edges(plan, checked, timeout_s)
             compiled = compile_cypher(plan, self.schema, costs, names=self.names)
-            (record,) = self._read(compiled.text, compiled.parameters(checked, limit), timeout_s)
+            records = self._read(compiled.text, compiled.parameters(checked, limit), timeout_s)
         except Neo4jError as error:
             if error.code not in TIMEOUT_CODES:
                 raise
             return no_answers(GraphOutcome.TIMEOUT, ROUTE, _since(start))
+        if compiled.parts:
+            return _put_together(records, compiled, limit, start)
+        (record,) = records
+        lacking = int(record.get("lacking", 0))
         if not record["n_cand"]:
-            return no_answers(GraphOutcome.EMPTY, ROUTE, _since(start))
+            return replace(no_answers(GraphOutcome.EMPTY, ROUTE, _since(start)), lacking=lacking)
         return GraphResult(
             node_ids=np.array([node for node, _ in record["answers"]], dtype=np.int64),
             scores=np.array([score for _, score in record["answers"]], dtype=np.float64),
@@ -96,6 +103,7 @@ class BoltExecutor:
             outcome=GraphOutcome.OK,
             route=ROUTE,
             milliseconds=_since(start),
+            lacking=lacking,
         )
 
     def _count_edges(self, plan: Plan, bindings: Bindings, timeout_s: float | None) -> dict[str, int]:
@@ -121,6 +129,61 @@ class BoltExecutor:
 
         query = Query(text, timeout=timeout_s)
         return self.driver.execute_query(query, parameters, routing_=RoutingControl.READ, database_=self.database)[0]
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """Target nodes of one part: int64 ids, float64 scores, int64 canonical positions, and as bool whether each has the
+    values that conditions on T ask for, and meets them."""
+
+    ids: np.ndarray
+    scores: np.ndarray
+    canonical: np.ndarray
+    has: np.ndarray
+    meets: np.ndarray
+
+    @classmethod
+    def of(cls, answers: Sequence[Sequence[Any]]) -> Self:
+        columns = list(zip(*answers, strict=True)) or [()] * 5
+        kinds = (np.int64, np.float64, np.int64, np.bool_, np.bool_)
+        return cls(*(np.array(column, dtype=kind) for column, kind in zip(columns, kinds, strict=True)))
+
+
+def _put_together(records: Sequence[Record], compiled: CompiledCypher, limit: int, start: float) -> GraphResult:
+    """What all parts of a plan with optional conditions give."""
+    by_part = {record["part"]: record for record in records}
+    found = {part: _Found.of(by_part[part]["answers"]) for part in compiled.parts}
+    every = np.unique(np.concatenate([part.ids for part in found.values()]))
+    canonical = np.zeros(len(every), dtype=np.int64)
+    has, meets = np.zeros(len(every), dtype=np.bool_), np.zeros(len(every), dtype=np.bool_)
+    places = {}
+    for number, part in found.items():
+        places[number] = at = np.searchsorted(every, part.ids)
+        canonical[at], has[at], meets[at] = part.canonical, part.has, part.meets
+    met = [(places[i + 1], found[i + 1].scores) for i in range(compiled.n_optional)]
+    if compiled.selects:
+        nodes, scores = places[0], found[0].scores
+    else:
+        nodes = meeting_any(met, len(every))
+        if 0 in found:  # T's negations filter
+            nodes = nodes[np.isin(nodes, places[0])]
+        scores = np.zeros(len(nodes))
+    lacking = int(np.count_nonzero(~has[nodes]))
+    kept = meets[nodes]
+    nodes, scores = nodes[kept], scores[kept]
+    weighed = weigh(nodes, scores, met, by_part[-1]["n"], len(every))
+    first = np.lexsort((canonical[nodes], -weighed.scores))[:limit]
+    return GraphResult(
+        node_ids=every[nodes[first]],
+        scores=weighed.scores[first],
+        n_cand=len(nodes),
+        outcome=GraphOutcome.OK if len(nodes) else GraphOutcome.EMPTY,
+        route=ROUTE,
+        milliseconds=_since(start),
+        optional=weighed.counts,
+        met=weighed.met,
+        lacking=lacking,
+    )
 
 
 def _since(start: float) -> float:

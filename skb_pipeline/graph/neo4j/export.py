@@ -23,21 +23,21 @@ from pathlib import Path
 import duckdb
 
 from skb_pipeline.graph.neo4j import versions
-from skb_pipeline.graph.neo4j.load import CountMismatchError, count_skb
+from skb_pipeline.graph.neo4j.load import CountMismatchError, count_skb, typed_columns
 from skb_pipeline.graph.neo4j.versions import DATASET_NODE, VERSION_NODE, GraphCounts
 from skb_pipeline.plans.names import GraphNames
-from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.schema import FieldKind, GraphSchema
 from skb_pipeline.storage import atomic
 
 SEPARATOR = "\x1f"
 SCRIPT = "import.sh"
 CONSTRAINTS = "constraints.cypher"
-_NODE_HEADER = ":ID(node),nodeId:long,externalId:string,name:string,canonical:long,aliases:string[],:LABEL"
+_NODE_HEADER = ":ID(node),nodeId:long,externalId:string,name:string,canonical:long,aliases:string[]"
 _EDGE_HEADER = ":START_ID(node),edge_id:long,:END_ID(node),:TYPE"
 _NODES = """
 SELECT n.node_id AS id, n.node_id AS node_id, n.external_id, n.name, n.canonical,
        array_to_string(list_transform(a.aliases, lambda alias: replace(alias, chr(31), ' ')), chr(31)) AS aliases,
-       ? AS labels
+       {values} ? AS labels
 FROM nodes n LEFT JOIN (SELECT node_id, list(alias ORDER BY alias) AS aliases FROM aliases GROUP BY 1) a USING (node_id)
 WHERE n.node_type = ?
 """
@@ -97,7 +97,7 @@ def export_skb(
     scratch = folder.parent / atomic.scratch_name()
     scratch.mkdir()
     try:
-        command = _write_files(con, scratch, names, expected, dataset, data, gzip)
+        command = _write_files(con, scratch, schema, names, expected, dataset, data, gzip)
         atomic.fsync_tree(scratch)
         os.replace(scratch, folder)
         atomic.fsync_one(folder.parent)
@@ -109,21 +109,29 @@ def export_skb(
 def _write_files(
     con: duckdb.DuckDBPyConnection,
     folder: Path,
+    schema: GraphSchema,
     names: GraphNames,
     expected: GraphCounts,
     dataset: str,
     data: Mapping[str, str],
     gzip: bool,
 ) -> tuple[str, ...]:
-    (folder / "nodes-header.csv").write_text(_NODE_HEADER + "\n")
     (folder / "relationships-header.csv").write_text(_EDGE_HEADER + "\n")
     arguments = [f"--nodes={name}" for name in _write_meta(folder, names, expected, dataset, data)]
     for i, (node_type, label) in enumerate(sorted(names.labels.items())):
         file = folder / f"nodes-{i:03}{_slug(label)}.csv{'.gz' if gzip else ''}"
-        labels = SEPARATOR.join((label, names.entity))
-        written = _copy(con, _NODES, [labels, node_type], file, ("external_id", "name", "aliases", "labels"))
+        labels, fields = SEPARATOR.join((label, names.entity)), typed_columns(schema, names, node_type)
+        header = file.with_name(f"nodes-{i:03}-header.csv")
+        with header.open("w", encoding="utf-8", newline="") as opened:
+            typed = [f"{field.key}:{'double' if field.kind is FieldKind.NUMBER else 'string'}" for field in fields]
+            csv.writer(opened, lineterminator="\n").writerow([*_NODE_HEADER.split(","), *typed, ":LABEL"])
+        columns = [f"field{k}" for k in range(len(fields))]
+        values = "".join(f"{field.expression} AS {column}, " for field, column in zip(fields, columns, strict=True))
+        texts = [column for field, column in zip(fields, columns, strict=True) if field.kind is not FieldKind.NUMBER]
+        query, parameters = _NODES.format(values=values), [*(field.path for field in fields), labels, node_type]
+        written = _copy(con, query, parameters, file, ("external_id", "name", "aliases", *texts, "labels"))
         _check(f"nodes {label}", written, expected.nodes.get(label, 0))
-        arguments.append(f"--nodes=nodes-header.csv,{file.name}")
+        arguments.append(f"--nodes={header.name},{file.name}")
     for i, (relation, given) in enumerate(sorted(names.relation_types.items())):
         file = folder / f"relationships-{i:03}{_slug(given)}.csv{'.gz' if gzip else ''}"
         written = _copy(con, _EDGES, [given, relation], file, ("type",))
@@ -176,6 +184,8 @@ def _options(con: duckdb.DuckDBPyConnection) -> list[str]:
     pattern = "'[\\n\\r]'"
     several_lines = _count(con, "nodes", f"regexp_matches(name, {pattern}) OR regexp_matches(external_id, {pattern})")
     several_lines += _count(con, "aliases", f"regexp_matches(alias, {pattern})")
+    # In JSON a line break is an escape.
+    several_lines += _count(con, "nodes", "contains(fields::VARCHAR, '\\n') OR contains(fields::VARCHAR, '\\r')")
     options = ["--id-type=integer", "--array-delimiter=U+001F", "--bad-tolerance=0"]
     return [*options, "--multiline-fields=true"] if several_lines else options
 

@@ -1,13 +1,14 @@
 """Loads an SKB file into Neo4j through the driver, beside the version in use, checks the counts, and switches.
 
 How versions lie in the database is told in :mod:`skb_pipeline.graph.neo4j.versions`. Nodes have the properties
-``nodeId``, ``externalId``, ``name``, ``canonical`` and, if there are any, ``aliases``; relationships have ``edge_id``.
-Long text stays in the SKB file. Only ``nodeId`` is indexed: an index entry has a size limit that names need not keep.
+``nodeId``, ``externalId``, ``name``, ``canonical`` and, if there are any, ``aliases`` and the values of typed fields;
+relationships have ``edge_id``. Everything else stays in the SKB file. Only ``nodeId`` is indexed: an index entry has a
+size limit that names need not keep.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +16,14 @@ import duckdb
 
 from skb_pipeline.graph.neo4j import versions
 from skb_pipeline.graph.neo4j.versions import GraphCounts
-from skb_pipeline.plans.names import GraphNames
-from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.names import GraphNames, quote
+from skb_pipeline.plans.schema import FieldKind, GraphSchema
 from skb_pipeline.text.sinks import progress_bar
 
 if TYPE_CHECKING:
     from neo4j import Driver, Session
 
-VERSION = "1"
+VERSION = "2"
 
 
 BATCH = 10_000
@@ -95,7 +96,7 @@ def load_skb(
         versions.begin_version(session, versions.version_properties(dataset, data, names, expected))
         written = found != expected
         if written:
-            _write_graph(session, con, names, batch)
+            _write_graph(session, con, schema, names, batch)
             differences = versions.count_version(session, label).differences(expected)
             if differences:
                 raise CountMismatchError(f"version {label} is not what the SKB file holds: {'; '.join(differences)}")
@@ -125,29 +126,71 @@ def count_skb(con: duckdb.DuckDBPyConnection, names: GraphNames) -> GraphCounts:
     )
 
 
-def _write_graph(session: Session, con: duckdb.DuckDBPyConnection, names: GraphNames, batch: int) -> None:
+def _write_graph(
+    session: Session, con: duckdb.DuckDBPyConnection, schema: GraphSchema, names: GraphNames, batch: int
+) -> None:
     """The constraint before the nodes, which are looked up by it; all nodes before the first relationship."""
     versions.write(session, versions.node_constraint(names.entity))
     for node_type in names.labels:
-        _write_nodes(session, con, names, node_type, batch)
+        _write_nodes(session, con, schema, names, node_type, batch)
     for relation in names.relation_types:
         _write_edges(session, con, names, relation, batch)
 
 
 def _write_nodes(
-    session: Session, con: duckdb.DuckDBPyConnection, names: GraphNames, node_type: str, batch: int
+    session: Session,
+    con: duckdb.DuckDBPyConnection,
+    schema: GraphSchema,
+    names: GraphNames,
+    node_type: str,
+    batch: int,
 ) -> None:
+    fields = typed_columns(schema, names, node_type)
+    values = "".join(f", {field.expression}" for field in fields)
     rows = con.cursor().execute(
-        "SELECT node_id, external_id, name, canonical, aliases FROM nodes LEFT JOIN ("
+        f"SELECT node_id, external_id, name, canonical, aliases{values} FROM nodes LEFT JOIN ("
         "    SELECT node_id, list(alias ORDER BY alias) AS aliases FROM aliases GROUP BY 1"
         ") USING (node_id) WHERE node_type = ? ORDER BY node_id",
-        [node_type],
+        [*(field.path for field in fields), node_type],
     )
+    # A property that is set to null is not there.
+    properties = ["externalId", "name", "canonical", "aliases"]
+    keys = [*properties, *(f"field{i}" for i in range(len(fields)))]
+    written = [*properties, *(quote(field.key) for field in fields)]
     text = (
         f"UNWIND $rows AS row\nMERGE (n:{names.entity_label}:{names.label(node_type)} {{nodeId: row.nodeId}})\n"
-        "SET n.externalId = row.externalId, n.name = row.name, n.canonical = row.canonical, n.aliases = row.aliases"
+        f"SET {', '.join(f'n.{name} = row.{key}' for name, key in zip(written, keys, strict=True))}"
     )
-    _write_batches(session, text, rows, ("nodeId", "externalId", "name", "canonical", "aliases"), batch, node_type)
+    _write_batches(session, text, rows, ("nodeId", *keys), batch, node_type)
+
+
+@dataclass(frozen=True)
+class TypedColumn:
+    """A typed field of a node type as a property.
+
+    Attributes:
+        key: of the property, not quoted.
+        kind: how it compares; numbers are stored as float64.
+        expression: SQL of its value in the table ``nodes``, with one parameter: ``path``.
+    """
+
+    key: str
+    kind: FieldKind
+    expression: str
+    path: str
+
+
+def typed_columns(schema: GraphSchema, names: GraphNames, node_type: str) -> list[TypedColumn]:
+    """The typed fields of a node type, in declared order."""
+    found = []
+    for field in schema.fields:
+        if field.node_type == node_type:
+            expression = "json_extract_string(fields, ?)"
+            if field.kind is FieldKind.NUMBER:
+                expression = f"TRY_CAST({expression} AS DOUBLE)"
+            path = "/" + field.name.replace("~", "~0").replace("/", "~1")
+            found.append(TypedColumn(names.properties[field.name], field.kind, expression, path))
+    return found
 
 
 def _write_edges(
@@ -178,7 +221,7 @@ def _write_batches(
     session: Session,
     text: str,
     rows: duckdb.DuckDBPyConnection,
-    keys: tuple[str, ...],
+    keys: Sequence[str],
     batch: int,
     title: str,
 ) -> None:

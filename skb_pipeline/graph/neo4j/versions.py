@@ -31,7 +31,7 @@ from skb_pipeline.text.sinks import progress_bar
 if TYPE_CHECKING:
     from neo4j import Driver, ManagedTransaction, Record, Session
 
-VERSION = "1"
+VERSION = "2"
 """Bumped when the same data would be stored in another form, so that it becomes another version."""
 VERSION_NODE = "_SkbVersion_"
 DATASET_NODE = "_SkbDataset_"
@@ -154,6 +154,7 @@ def open_executor(
         )
     unknown = [t for t in schema.node_types if t not in version.names.labels]
     unknown += [r for r in schema.relations if r not in version.names.relation_types]
+    unknown += [f for f in dict.fromkeys(field.name for field in schema.fields) if f not in version.names.properties]
     if unknown:
         raise ManifestMismatchError(f"Neo4j's version {version.label} has no names for {unknown}")
     return BoltExecutor(driver, schema, database, names=version.names)
@@ -181,7 +182,11 @@ def node_constraint(label: str) -> str:
 
 def version_properties(dataset: str, data: Mapping[str, str], names: GraphNames, counts: GraphCounts) -> dict[str, str]:
     """Properties of a version's node."""
-    tables = {"labels": dict(names.labels), "relationTypes": dict(names.relation_types)}
+    tables = {
+        "labels": dict(names.labels),
+        "relationTypes": dict(names.relation_types),
+        "properties": dict(names.properties),
+    }
     return {
         "label": names.entity,
         "dataset": dataset,
@@ -306,7 +311,9 @@ def _stored(record: Record) -> StoredVersion:
         state=state,
         data_version=record["data_version"],
         identity=record["identity"],
-        names=GraphNames(names["labels"], names["relationTypes"], ()).within(_checked(label)),
+        names=GraphNames(names["labels"], names["relationTypes"], (), properties=names.get("properties", {})).within(
+            _checked(label)
+        ),
         counts=GraphCounts(**counts),
         created=record["created"],
     )

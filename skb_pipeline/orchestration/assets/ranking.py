@@ -162,6 +162,9 @@ def graph_neo4j(step: Step, draft: Draft) -> None:
             data=skb_of(step.input("skb/store")),
         )  # fmt: skip
         depth = step.spec.retrieval.depth
-        branch = GraphBranch(executor, linked, candidate_types=step.spec.candidate_types, depth=depth)
+        fields = step.workspace.open_fields(step.spec, step.input("skb/store"))
+        branch = GraphBranch(
+            executor, linked, candidate_types=step.spec.candidate_types, depth=depth, fields=fields
+        )  # fmt: skip
         result = rank_by_plans(branch, sources.plans(questions), sources, questions)
     finish_ranking(step, draft, result, depth)

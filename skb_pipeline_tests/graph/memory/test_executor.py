@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skb_pipeline.graph.fields import FieldValues
 from skb_pipeline.graph.memory import enumeration, message_passing
 from skb_pipeline.graph.memory.csr import CsrGraph
 from skb_pipeline.graph.memory.executor import MemoryExecutor, top_answers
@@ -14,7 +15,7 @@ from skb_pipeline.plans.results import GraphOutcome, GraphResult
 from skb_pipeline.plans.schema import GraphSchema, Triple
 from skb_pipeline_tests.conformance.compare import assert_same
 from skb_pipeline_tests.conformance.graphs import RANDOM_SCHEMA, Graph, bind, describe, loaded, make_plan, random_graph
-from skb_pipeline_tests.conformance.oracle import TooManyStepsError, enumerate_answers
+from skb_pipeline_tests.conformance.oracle import TooManyStepsError, evaluate
 from skb_pipeline_tests.conformance.plans import plan_stream
 
 SCHEMA = GraphSchema(
@@ -42,7 +43,11 @@ EDGES = [
 
 def executor_of(graph: Graph, schema: GraphSchema = SCHEMA) -> MemoryExecutor:
     with loaded(graph) as con:
-        return MemoryExecutor(CsrGraph.from_skb(con), schema)
+        fields = FieldValues.of(con, schema)
+        for field in schema.fields:  # read while the store is open
+            fields.column(field.node_type, field.name)
+            fields.node_ids(field.node_type)
+        return MemoryExecutor(CsrGraph.from_skb(con), schema, fields)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +86,7 @@ def test_route_and_answers(executor: MemoryExecutor, route: str, anchors: str, h
     bindings = bind(**{var: {"a": A, "b": B, "c": C}[var] for var in anchors})
     result = executor.execute(plan, bindings)
     assert result.route == route
-    assert_same(result, enumerate_answers(Graph(NODES, EDGES).oracle(), plan, bindings, ("paper",)), 1000)
+    assert_same(result, evaluate(Graph(NODES, EDGES).oracle(), plan, bindings, SCHEMA).answers, 1000)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -109,7 +114,7 @@ def test_scores_are_equal_to_the_last_bit_in_every_order_of_anchors(order: str, 
     bindings = bind(**{var: {node: float(rng.choice(tenths)) for node in kinds[var][1]} for var in order})
     result = executor_of(graph).execute(plan, bindings)
     assert result.route == route
-    assert_same(result, enumerate_answers(graph.oracle(), plan, bindings, ("paper",)), 1000)
+    assert_same(result, evaluate(graph.oracle(), plan, bindings, SCHEMA).answers, 1000)
 
 
 def test_an_anchor_with_one_cosine_does_not_hinder_message_passing() -> None:
@@ -135,9 +140,7 @@ def test_random_plans_in_chunks_of_one_entry(monkeypatch: pytest.MonkeyPatch) ->
     routes: Counter[str] = Counter()
     for case in islice(plan_stream(oracle, RANDOM_SCHEMA, seed=21), 150):
         try:
-            answers = enumerate_answers(
-                oracle, case.plan, case.bindings, ("p", "q"), symmetric=RANDOM_SCHEMA.symmetric, max_steps=5000
-            )
+            answers = evaluate(oracle, case.plan, case.bindings, RANDOM_SCHEMA, max_steps=5000).answers
         except TooManyStepsError:
             continue
         result = executor.execute(case.plan, case.bindings)

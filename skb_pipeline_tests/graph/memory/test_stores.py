@@ -10,6 +10,7 @@ import pytest
 
 from skb_pipeline.datasets.catalogue import get_spec
 from skb_pipeline.datasets.sources import open_source
+from skb_pipeline.graph.fields import FieldValues
 from skb_pipeline.graph.memory.csr import CsrGraph
 from skb_pipeline.graph.memory.executor import MemoryExecutor
 from skb_pipeline.graph.sql import execute_sql
@@ -19,7 +20,7 @@ from skb_pipeline.skb.ingest import ingest
 from skb_pipeline.storage.duck import connect
 from skb_pipeline_tests.conformance.compare import assert_same, check_plans_over_store
 from skb_pipeline_tests.conformance.graphs import describe
-from skb_pipeline_tests.conformance.oracle import OracleGraph, TooManyStepsError, enumerate_answers
+from skb_pipeline_tests.conformance.oracle import OracleGraph, TooManyStepsError, evaluate
 from skb_pipeline_tests.conformance.plans import plan_stream
 from skb_pipeline_tests.shared_data import build_shared_skb, shared_spec
 
@@ -46,7 +47,8 @@ def compare_engines(
     con: duckdb.DuckDBPyConnection, schema: GraphSchema, n: int, seed: int, *, oracle_steps: int
 ) -> Counter[str]:
     """Compare on ``n`` generated plans; gives what was covered. The oracle is asked where it needs few steps."""
-    oracle, executor = OracleGraph.load(con), MemoryExecutor(CsrGraph.from_skb(con), schema)
+    oracle = OracleGraph.load(con)
+    executor = MemoryExecutor(CsrGraph.from_skb(con), schema, FieldValues.of(con, schema))
     covered: Counter[str] = Counter()
     for case in islice(plan_stream(oracle, schema, seed), n):
         context = describe(case.plan, case.bindings)
@@ -59,14 +61,7 @@ def compare_engines(
         assert result.scores.tolist() == expected.scores.tolist(), context
         covered.update([result.route, result.outcome])
         try:
-            answers = enumerate_answers(
-                oracle,
-                case.plan,
-                case.bindings,
-                schema.candidate_types,
-                symmetric=schema.symmetric,
-                max_steps=oracle_steps,
-            )
+            answers = evaluate(oracle, case.plan, case.bindings, schema, max_steps=oracle_steps).answers
         except TooManyStepsError:
             continue
         assert_same(result, answers, 1000, context)

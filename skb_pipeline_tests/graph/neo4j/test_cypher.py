@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from skb_pipeline.graph.neo4j.cypher import HEADER, compile_candidate_check, compile_cypher
 from skb_pipeline.plans.names import GraphNames
 from skb_pipeline.plans.plan import Plan
-from skb_pipeline.plans.schema import GraphSchema, Triple
+from skb_pipeline.plans.schema import FieldKind, GraphSchema, Triple, TypedField
 from skb_pipeline_tests.conformance.graphs import RANDOM_SCHEMA, bind, make_plan
 from skb_pipeline_tests.conformance.plans import small_cases, small_graphs
 from skb_pipeline_tests.examples import examples
@@ -60,7 +60,7 @@ def test_a_whole_text() -> None:
         "WITH collect([id, score]) AS answers\n"
         "RETURN size(answers) AS n_cand, answers[..$limit] AS answers"
     )
-    assert (compiled.start, compiled.checked, compiled.forbidding) == (1, (0,), (2,))
+    assert (compiled.starts, compiled.checked, compiled.forbidding) == ({0: 1}, (0,), (2,))
     bindings = bind(c={7: 0.5, 8: 0.25}, b={1: 1.0}, d={9: 0.125})
     values = compiled.parameters(bindings, 20)
     assert values == {
@@ -79,13 +79,13 @@ def test_a_whole_text() -> None:
     ("costs", "start"), [(None, 0), ({"a": 3, "b": 2}, 1), ({"a": 2, "b": 2}, 0), ({"a": 0, "b": 1}, 0)]
 )
 def test_it_starts_from_the_cheapest_anchor(costs: dict[str, int] | None, start: int) -> None:
-    assert compile_cypher(SIBLINGS, SHOP, costs).start == start
+    assert compile_cypher(SIBLINGS, SHOP, costs).starts == {0: start}
 
 
 def test_an_anchor_in_negated_hops_only_is_never_the_start() -> None:
     plan = make_plan({"n": "brand", "a": "product"}, ["a -also_buy- T:product", "not T -has-brand- n:brand"])
     compiled = compile_cypher(plan, SHOP, {"n": 0, "a": 5})
-    assert (compiled.start, compiled.checked, compiled.forbidding) == (1, (), (0,))
+    assert (compiled.starts, compiled.checked, compiled.forbidding) == ({0: 1}, (), (0,))
 
 
 def test_an_anchor_that_starts_and_forbids_has_both_parameters() -> None:
@@ -288,3 +288,47 @@ def test_every_hop_is_followed_once_from_a_variable_in_scope(data: st.DataObject
     values = compiled.parameters(case.bindings, 5)
     assert set(re.findall(r"\$(\w+)", compiled.text)) == set(values)
     assert not any(isinstance(value, np.ndarray | np.generic) for value in values.values())
+
+
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_a_statement_of_several_parts_has_the_parameters_that_it_names(data: st.DataObject) -> None:
+    case = data.draw(small_cases(data.draw(small_graphs()), directed=True, soft=True))
+    compiled = compile_cypher(case.plan, RANDOM_SCHEMA)
+    values = compiled.parameters(case.bindings, 5)
+    limit = set() if compiled.parts else {"limit"}
+    assert set(re.findall(r"\$(\w+)", compiled.text)) == {*values} - {"limit"} | limit
+    assert compiled.text.count("UNION ALL") == len(compiled.parts)
+
+
+def test_the_texts_of_optional_conditions() -> None:
+    schema = GraphSchema(SHOP.node_types, SHOP.triples, SHOP.candidate_types, fields=(
+        TypedField("product", "name", FieldKind.TEXT), TypedField("product", "pri`ce", FieldKind.NUMBER)))  # fmt: skip
+    plan = make_plan(
+        {"a": "product", "b": "brand"},
+        ["a -also_buy- T:product", "maybe T -has-brand- b:brand"],
+        ["product"],
+        ["T.pri`ce < 5", 'a.name contains "C++"'],
+    )
+    compiled = compile_cypher(plan, schema)
+    columns = (
+        "WITH t.nodeId AS id, t.canonical AS canonical, (t.`pri``ce` IS NOT NULL) AS has, "
+        "coalesce(t.`pri``ce` < $value_0, false) AS meets, max(candidate.cosine) AS score\n"
+        "WITH collect([id, score, canonical, has, meets]) AS answers\n"
+    )
+    assert compiled.text == (
+        "UNWIND $candidates AS candidate\n"
+        "MATCH (a0:`_Entity_` {nodeId: candidate.id})\n"
+        "WHERE a0:`Product` AND (a0.`name_2` =~ $value_1)\n"
+        "MATCH (a0)-[:`ALSO_BUY`]-(t:`Product`)\n"
+        f"{columns}RETURN 0 AS part, size(answers) AS n, answers\n"
+        "UNION ALL\n"
+        "UNWIND $candidates_1 AS candidate\n"
+        "MATCH (a1:`_Entity_` {nodeId: candidate.id})\n"
+        "WHERE a1:`Brand`\n"
+        "MATCH (a1)-[:`HAS_BRAND`]-(t:`Product`)\n"
+        f"{columns}RETURN 1 AS part, size(answers) AS n, answers\n"
+        "UNION ALL\n"
+        "MATCH (t:`_Entity_`)\nWHERE t:`Product`\nRETURN -1 AS part, count(t) AS n, [] AS answers"
+    )
+    assert compiled.values == {"value_0": 5.0, "value_1": r"(?is).*(?:C\+\+).*"}

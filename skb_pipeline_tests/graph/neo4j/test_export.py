@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -60,35 +61,64 @@ def parse(path: Path) -> list[list[str | None]]:
 def data_files(export: Neo4jExport, kind: str) -> list[Path]:
     """Data files of one kind, in the order of the command; each follows its header."""
     found = [a.removeprefix(f"--{kind}=").split(",") for a in export.command if a.startswith(f"--{kind}=")]
-    assert all(pair[0] == f"{kind}-header.csv" for pair in found if len(pair) == 2)
+    pairs = [pair for pair in found if len(pair) == 2]
+    assert all(re.fullmatch(rf"{kind}(-\d+)?-header.csv", head) for head, _ in pairs)
     return [export.folder / pair[1] for pair in found if len(pair) == 2]
 
 
 def read_back(export: Neo4jExport) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]]:
-    """Nodes as (id, external id, name, canonical, aliases, labels), edges as (id, head, type, tail)."""
+    """Nodes as (id, external id, name, canonical, aliases, labels, values of fields), edges as (id, head, type,
+    tail)."""
     nodes, edges = set(), set()
     for path in data_files(export, "nodes"):
+        (header,) = parse(path.with_name(f"{path.name[:9]}-header.csv"))
+        columns = [column.rpartition(":") for column in header[6:-1] if column is not None]
         for row in parse(path):
-            key, node, external_id, name, canonical, aliases, labels = row
+            key, node, external_id, name, canonical, aliases, *values, labels = row
+            fields = {
+                key: float(value) if kind == "double" else value
+                for (key, _, kind), value in zip(columns, values, strict=True)
+                if value is not None
+            }
             assert key == node
             assert labels is not None
             listed = tuple(aliases.split("\x1f")) if aliases is not None else None
-            nodes.add((int(node or ""), external_id, name, int(canonical or ""), listed, tuple(labels.split("\x1f"))))
+            told = json.dumps(fields, sort_keys=True)
+            nodes.add(
+                (int(node or ""), external_id, name, int(canonical or ""), listed, tuple(labels.split("\x1f")), told)
+            )
     for path in data_files(export, "relationships"):
         for head, edge, tail, kind in parse(path):
             edges.add((int(edge or ""), int(head or ""), kind, int(tail or "")))
     return nodes, edges
 
 
-def stored(con: Any, names: GraphNames) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]]:
+def stored(con: Any, names: GraphNames, schema: GraphSchema) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]]:
     """The same from the SKB file."""
     aliases: dict[int, tuple[str, ...]] = {}
     for node, alias in con.execute("SELECT node_id, alias FROM aliases ORDER BY node_id, alias").fetchall():
         aliases[node] = (*aliases.get(node, ()), alias)
+
+    def told(kind: str, fields: dict[str, Any]) -> str:
+        found = {}
+        for field in schema.fields:
+            value = fields.get(field.name)
+            if field.node_type == kind and value is not None:
+                found[names.properties[field.name]] = float(value) if field.kind == "number" else value
+        return json.dumps(found, sort_keys=True)
+
     nodes = {
-        (node, external_id, name, canonical, aliases.get(node), (names.labels[kind], names.entity))
-        for node, external_id, name, canonical, kind in con.execute(
-            "SELECT node_id, external_id, name, canonical, node_type FROM nodes"
+        (
+            node,
+            external_id,
+            name,
+            canonical,
+            aliases.get(node),
+            (names.labels[kind], names.entity),
+            told(kind, json.loads(fields)),
+        )
+        for node, external_id, name, canonical, kind, fields in con.execute(
+            "SELECT node_id, external_id, name, canonical, node_type, fields FROM nodes"
         ).fetchall()
     }
     edges = {
@@ -104,7 +134,7 @@ def test_what_is_read_back_is_what_is_stored(tmp_path: Path, compressed: bool) -
     with toy_store(tmp_path / "toy.duckdb", nodes=[*NODES, *nodes]) as (con, data):
         target = tmp_path / "it's new" / "out"
         export = export_skb(con, TOY_SCHEMA, target, dataset="toy", data=data, gzip=compressed)
-        expected = stored(con, GraphNames.of(TOY_SCHEMA).within(export.label))
+        expected = stored(con, GraphNames.of(TOY_SCHEMA).within(export.label), TOY_SCHEMA)
     assert len(expected[0]) == len(NODES) + len(HOSTILE_NAMES)
     assert len(expected[1]) == STORED_EDGES == export.counts.totals[1]
     assert read_back(export) == expected
@@ -120,9 +150,13 @@ def test_what_is_read_back_is_what_is_stored(tmp_path: Path, compressed: bool) -
 def test_headers_and_the_nodes_that_make_the_version_current(tmp_path: Path) -> None:
     with toy_store(tmp_path / "toy.duckdb") as (con, data):
         export = export_skb(con, TOY_SCHEMA, tmp_path / "out", dataset="toy", data=data)
-    (head,) = parse(export.folder / "nodes-header.csv")
+    (head,) = parse(export.folder / "nodes-001-header.csv")
+    typed = [f"{GraphNames.of(TOY_SCHEMA).properties[f.name]}:{'double' if f.kind == 'number' else 'string'}"
+             for f in TOY_SCHEMA.fields if f.node_type == "product"]  # fmt: skip
+    assert typed
     assert head == [
-        ":ID(node)", "nodeId:long", "externalId:string", "name:string", "canonical:long", "aliases:string[]", ":LABEL",
+        ":ID(node)", "nodeId:long", "externalId:string", "name:string", "canonical:long", "aliases:string[]", *typed,
+        ":LABEL",
     ]  # fmt: skip
     (head,) = parse(export.folder / "relationships-header.csv")
     assert head == [":START_ID(node)", "edge_id:long", ":END_ID(node)", ":TYPE"]
@@ -193,7 +227,7 @@ def test_hostile_types_and_relations(tmp_path: Path) -> None:
         load_graph(con, graph)
         export = export_skb(con, schema, tmp_path / "out", dataset="toy", data=DATA)
         names = GraphNames.of(schema).within(export.label)
-        assert read_back(export) == stored(con, names)
+        assert read_back(export) == stored(con, names, schema)
     assert export.counts.self_loops == dict.fromkeys(names.relation_types.values(), 1)
     for path in export.folder.iterdir():
         assert set(path.name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."), path
@@ -298,4 +332,4 @@ def test_any_text_survives(tmp_path_factory: pytest.TempPathFactory, texts: list
                 con.execute("INSERT INTO aliases VALUES (?, ?)", [i, alias])
         folder = tmp_path_factory.mktemp("any") / "out"
         export = export_skb(con, TOY_SCHEMA, folder, dataset="toy", data=DATA)
-        assert read_back(export) == stored(con, GraphNames.of(TOY_SCHEMA).within(export.label))
+        assert read_back(export) == stored(con, GraphNames.of(TOY_SCHEMA).within(export.label), TOY_SCHEMA)

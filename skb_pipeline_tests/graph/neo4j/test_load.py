@@ -20,6 +20,7 @@ from neo4j.exceptions import Neo4jError, TransientError
 from skb_pipeline.datasets.loading import load_spec
 from skb_pipeline.datasets.sources import open_source
 from skb_pipeline.datasets.spec import DatasetSpec
+from skb_pipeline.graph.fields import FieldValues
 from skb_pipeline.graph.memory.csr import CsrGraph
 from skb_pipeline.graph.memory.executor import MemoryExecutor
 from skb_pipeline.graph.neo4j import versions
@@ -410,7 +411,7 @@ def test_answers_over_a_loaded_version_are_those_of_the_executor_in_memory(
             loaded = load(server, con, data, dataset=dataset, schema=schema)
         assert loaded.counts == count(server, loaded.label)
         assert loaded.counts.totals[0] == 142
-        memory = MemoryExecutor(CsrGraph.from_skb(con), schema)
+        memory = MemoryExecutor(CsrGraph.from_skb(con), schema, FieldValues.of(con, schema))
         cypher = open_executor(server.driver, schema, "mini", database=server.database, data=data)
         for case in islice(plan_stream(OracleGraph.load(con), schema, 5), 60):
             expected = memory.execute(case.plan, case.bindings, limit=50)
