@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,10 +14,12 @@ import numpy as np
 import pandas as pd
 
 from skb_pipeline.datasets.spec import DatasetSpec
+from skb_pipeline.graph.fields import FieldValues
 from skb_pipeline.planning.engines.base import PlannerEngine, Question
 from skb_pipeline.planning.frames import plans_frame
 from skb_pipeline.planning.settings import Engine
 from skb_pipeline.plans.schema import GraphSchema
+from skb_pipeline.plans.written import read_condition
 from skb_pipeline.skb.store import canonical_positions, node_table
 from skb_pipeline.storage.artifacts import Artifact, ManifestMismatchError
 from skb_pipeline.storage.duck import connect
@@ -59,6 +62,7 @@ class SearchSession(Sources):
         self._artifacts: dict[str, Artifact] = {}
         self._opened: dict[str, Any] = {}
         self._ranked: dict[tuple[str, tuple[str, ...]], Ranked] = {}
+        self._allowed: np.ndarray | None = None
         self._records: dict[tuple[str, ...], list[PlanRecord]] = {}
 
     @classmethod
@@ -99,6 +103,27 @@ class SearchSession(Sources):
         ):
             yield cls(workspace, spec, con, planner, registry)
 
+    def only(self, conditions: Sequence[str]) -> int:
+        """Answer from now on with nodes that meet some conditions alone. Every list is narrowed before lists are
+        fused, so a hit may stand as deep as lists go (``retrieval.depth``).
+
+        Args:
+            conditions: as ``plans.written.read_condition`` reads them; all are to be met.
+
+        Returns:
+            How many candidates lack a value for one of them.
+
+        Raises:
+            ConditionError: one is no condition on a field of the candidates.
+        """
+        schema = GraphSchema.from_spec(self.spec)
+        types = self.spec.candidate_types
+        read = [read_condition(text, schema, types) for text in conditions]
+        fields = FieldValues.of(self.con, schema)
+        kept = [fields.node_ids(name)[fields.meeting(name, read)] for name in types]
+        self._allowed, self._ranked = np.concatenate(kept), {}
+        return sum(int((~fields.having(name, read)).sum()) for name in types)
+
     def search(self, question: str, *, system: str = DEFAULT_SYSTEM, k: int = 10) -> list[dict[str, Any]]:
         """The ``k`` best nodes: ``rank`` (from 1), ``external_id``, ``node_type``, ``name``, ``score``.
 
@@ -129,9 +154,9 @@ class SearchSession(Sources):
             ended), ``dropped``, ``risk_level`` (of the plan as executed), ``explanation``, of a language model also
             ``model``, ``attempts`` and ``raw_output``; ``links`` (per anchor, nodes with cosines and the link's grade),
             ``link_grade`` (the least sure one), ``unlinked`` (why an anchor has no node), ``outcome``, ``route``,
-            ``n_cand``, ``lacking``, ``optional`` (None, or see ``graph.branch.optional_of``), ``fallback``, ``trust`` (per
-            fused system, what the weights of its lists are multiplied with), ``sql`` and ``cypher`` (the latter marked
-            as not run against a server).
+            ``n_cand``, ``lacking``, ``optional`` (None, or see ``graph.branch.optional_of``), ``fallback``, ``trust``
+            (per fused system, what the weights of its lists are multiplied with), ``sql`` and ``cypher`` (the latter
+            marked as not run against a server).
         """
         questions = Questions(["q"], [clean_text(question)], keep=False)
         outcomes = rank_by_plans(self._branch, self.plans(questions), self, questions).outcomes
@@ -233,7 +258,10 @@ class SearchSession(Sources):
         if key not in self._ranked:
             if name not in self._opened:
                 self._opened[name] = self._open(system)
-            self._ranked[key] = system.rank(self._opened[name], self, questions)
+            ranked = system.rank(self._opened[name], self, questions)
+            if self._allowed is not None and not system.components:
+                ranked = _narrowed(ranked, self._allowed)
+            self._ranked[key] = ranked
         return self._ranked[key]
 
     def _open(self, system: System) -> Any:
@@ -301,6 +329,13 @@ def ask(
     if tell is not None and changed is not None:
         tell(changed)
     return found
+
+
+def _narrowed(ranked: Ranked, allowed: np.ndarray) -> Ranked:
+    """Only hits among some nodes, with ranks from 1."""
+    kept = ranked.ranking[np.isin(ranked.ranking["node_id"], allowed)]
+    ranks = kept.groupby("query_id", sort=False).cumcount() + 1
+    return replace(ranked, ranking=kept.assign(rank=ranks.astype(np.int32)).reset_index(drop=True))
 
 
 def _told_of_plan(record: PlanRecord) -> dict[str, Any]:

@@ -15,23 +15,33 @@ from skb_pipeline.text.sinks import json_text
 @dataset_option
 @click.option("--system", default="fused", show_default=True, help="Which one: see `skb-pipeline systems`.")
 @click.option("-k", default=10, show_default=True, type=click.IntRange(1, 1000), help="Number of hits.")
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="CONDITION",
+    help="Only nodes that meet it, such as 'price < 50'; repeat it for several.",
+)
 @click.option("--explain", is_flag=True, help="Also print plan, links and each branch's ranks (to stderr).")
 @click.argument("question")
 @format_option
 @readable_errors
-def search(name: str, system: str, k: int, explain: bool, question: str, output: str) -> None:
+def search(name: str, system: str, k: int, where: tuple[str, ...], explain: bool, question: str, output: str) -> None:
     """Rank the nodes of a dataset for one question."""
     from skb_pipeline.search import SearchSession, ask
 
     def asked(session: SearchSession) -> tuple[list[Row], Row | None, list[str]]:
-        hits, worse = session.search(question, system=system, k=k), session.worse_than_parts(system)
+        lacking = session.only(where) if where else 0
+        hits = session.search(question, system=system, k=k)
+        told = [f"A part of {system} alone does better here: {worse}" for worse in session.worse_than_parts(system)]
+        if lacking:
+            told.append(f"{lacking} candidates have no value to compare and are left out.")
         if not explain:
-            return hits, None, worse
-        return session.with_branch_ranks(question, hits), session.explain(question), worse
+            return hits, None, told
+        return session.with_branch_ranks(question, hits), session.explain(question), told
 
-    hits, explained, worse = ask(name, asked, tell=note)
-    for told in worse:
-        note(f"A part of {system} alone does better here: {told}")
+    hits, explained, told = ask(name, asked, tell=note)
+    for line in told:
+        note(line)
     if explained is not None:
         note(json_text(explained))
     ranks = [key for key in hits[0] if key.startswith("rank ")] if hits else []

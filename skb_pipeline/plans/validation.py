@@ -362,18 +362,25 @@ def _condition_faults(plan: Plan, schema: GraphSchema) -> Iterable[Dropped]:
     types = variable_types(plan, schema)
     for i, condition in enumerate(plan.where):
         yield from _undeclared_fault(f"where[{i}].var", condition.var, plan)
-        if not _fits_comparison(condition):
+        if not fits_comparison(condition):
             takes = {"in": "a list that is not empty", "contains": "a text that is not empty"}
             reason = f"{condition.op} takes {takes.get(condition.op, 'a text or a number')}"
             yield Dropped(part=f"where[{i}].value", reason=reason)
         elif plan.retrieval_mode == "doc_search" and condition.var != TARGET:
             yield Dropped(part=f"where[{i}].var", reason=f"doc_search takes conditions on {TARGET!r} alone")
         elif _all_known([types.get(condition.var, ())], schema):
-            yield from _field_faults(f"where[{i}]", condition, types[condition.var], schema)
+            yield from field_faults(f"where[{i}]", condition, types[condition.var], schema)
 
 
-def _field_faults(part: str, condition: Condition, types: Sequence[str], schema: GraphSchema) -> Iterable[Dropped]:
-    """A field that no type of the variable has, or a comparison that does not suit it."""
+def field_faults(part: str, condition: Condition, types: Sequence[str], schema: GraphSchema) -> Iterable[Dropped]:
+    """A field that no type of a variable has, or a comparison that does not suit it.
+
+    Args:
+        part: what the condition is called in the faults.
+        condition: its variable does not matter.
+        types: of the variable.
+        schema: of the dataset.
+    """
     kinds = {t: kind for t in types if (kind := schema.kind_of(t, condition.field)) is not None}
     if not kinds:
         allowed = ", ".join(f"{name!r} ({kind})" for name, kind in schema.fields_of(types).items())
@@ -406,7 +413,8 @@ def _fits_kind(value: str | int | float, kind: FieldKind) -> bool:
     return isinstance(value, str) and (kind is FieldKind.TEXT or bool(_DATE.fullmatch(value)))
 
 
-def _fits_comparison(condition: Condition) -> bool:
+def fits_comparison(condition: Condition) -> bool:
+    """Whether the value is of the form that the operator takes."""
     value = condition.value
     if condition.op == "in":
         return isinstance(value, list) and bool(value)

@@ -1,6 +1,7 @@
 """Systems as a user meets them: one of his own, some that a dataset asks for, and some that fail."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,37 @@ def test_a_system_of_ones_own_is_everywhere(finished_home: Path) -> None:
     assert [hit["rank"] for hit in json.loads(found.stdout)] == [1, 2, 3]
     listed = {row["system"]: row for row in json.loads(call("systems", "--dataset", "mini", "--format", "json").stdout)}
     assert (listed["text2"]["state"], listed["text2"]["about"]) == ("made", "Words first.")
+
+
+def test_a_search_among_nodes_that_meet_conditions(finished_home: Path) -> None:
+    """Each list is narrowed, so the best of the whole list that meets them stands first."""
+    with duckdb.connect(str(Workspace().store.require("mini", "skb/store").file("skb.duckdb")), read_only=True) as con:
+        rows = con.execute("SELECT node_type, external_id, fields->>'definition' FROM nodes").fetchall()
+    text = {(node_type, external_id): (value or "").lower() for node_type, external_id, value in rows}
+
+    def hits(*options: str) -> list[tuple[str, str]]:
+        found = call("search", "--dataset", "mini", "-k", "1000", "--format", "json", *options, "rapid heart rate")
+        assert found.exit_code == 0, found.stderr
+        ranked = json.loads(found.stdout)
+        assert [hit["rank"] for hit in ranked] == [*range(1, len(ranked) + 1)]
+        return [(hit["node_type"], hit["external_id"]) for hit in ranked]
+
+    words = {word for value in text.values() for word in re.findall("[a-z]{5,}", value)}
+    found = [text[node] for node in hits("--system", "bm25")]
+    word = max(words, key=lambda w: (0 < (n := sum(w in value for value in found)) < len(found), n, w))
+    condition = ("--where", f"definition contains {word.upper()}")
+    for system in ("bm25", "dense"):
+        every, some = hits("--system", system), hits("--system", system, *condition)
+        assert some == [node for node in every if word in text[node]]
+        assert 0 < len(some) < len(every)
+    fused = hits(*condition)
+    assert set(fused) <= {node for node, value in text.items() if word in value}
+    assert fused
+    told = call("search", "--dataset", "mini", *condition, "--where", "definition != x", "rapid heart rate").stderr
+    assert ("have no value to compare and are left out." in told) == (not all(text.values()))
+    refused = call("search", "--dataset", "mini", "--where", "size > 3", "rapid heart rate")
+    assert refused.exit_code == 1
+    assert "'size' is not a known field of" in refused.stderr
 
 
 def test_the_asset_and_a_search_rank_alike(finished_home: Path) -> None:
