@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from skb_pipeline.retrieval.encoder import Encoder
     from skb_pipeline.storage.rows.arrays import ArrayRows
 
-VERSION = "3"
+VERSION = "2"
 
 _MANIFEST = "linking.json"
 _CANONICAL = "canonical.npy"

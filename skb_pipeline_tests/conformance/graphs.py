@@ -516,8 +516,8 @@ def _soft_graph() -> TinyGraph:
             case([has_colour, "not T -of- k:brand"], [(3, 0.8), (4, 0.8)], where=['k.land = "Peru"']),
             # Optional hops do not narrow the answers' types, which are six nodes here; each has its own.
             Case(
-                make_plan({"b": "brand"}, ["maybe b -of- T:product", "maybe b -owns- T:brand"]),
-                bind(b={10: 0.5}),
+                make_plan({"b": "brand", "d": "brand"}, ["maybe b -of- T:product", "maybe d -owns- T:brand"]),
+                bind(b={10: 0.5}, d={10: 0.5}),
                 [(11, 1.791759 * 0.5), (1, 1.098612 * 0.5), (2, 1.098612 * 0.5)],
                 (0, 3, 0),
             ),

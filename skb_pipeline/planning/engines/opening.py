@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from skb_pipeline.planning.prompts.guidance import Guidance
     from skb_pipeline.planning.prompts.prompt_set import PromptSet
 
-VERSION = "6"
+VERSION = "7"
 """Of what becomes of a question, a reply or a row of a file; the rules have a version of their own."""
 MODEL_ENV = "OPENAI_MODEL"
 _KNOWN_QUESTION = "Which of the things in this knowledge base are joined to the first one?"

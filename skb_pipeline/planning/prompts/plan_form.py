@@ -103,11 +103,13 @@ class PlanForm:
 
         Raises:
             NotInFormError: the plan has a negated hop or a direction, or is a ``doc_search`` or ``skip``, and the form
-                has no such thing; or it has an optional hop or a condition.
+                has no such thing; or it has an optional hop, a condition or several texts.
         """
         several = any(anchor.any_of for anchor in plan.anchors)
         if plan.where or several or any(hop.optional for hop in plan.hops):
-            raise NotInFormError("the plan has an optional hop, a condition or other texts; the form has none of them")
+            raise NotInFormError(
+                "the plan has an optional hop or a condition, or an anchor of several texts; the form has none of them"
+            )
         if not self.directions and any(hop.direction is not Direction.ANY for hop in plan.hops):
             raise NotInFormError("the plan has a direction, and no relation of the schema has any")
         if not self.negated_hops and any(hop.negated for hop in plan.hops):

@@ -313,13 +313,13 @@ def test_the_texts_of_optional_conditions() -> None:
     compiled = compile_cypher(plan, schema)
     columns = (
         "WITH t.nodeId AS id, t.canonical AS canonical, (t.`pri``ce` IS NOT NULL) AS has, "
-        "coalesce(t.`pri``ce` < $value_0, false) AS meets, max(candidate.cosine) AS score\n"
+        "coalesce(t.`pri``ce` < $value_1, false) AS meets, max(candidate.cosine) AS score\n"
         "WITH collect([id, score, canonical, has, meets]) AS answers\n"
     )
     assert compiled.text == (
         "UNWIND $candidates AS candidate\n"
         "MATCH (a0:`_Entity_` {nodeId: candidate.id})\n"
-        "WHERE a0:`Product` AND (a0.`name_2` =~ $value_1)\n"
+        "WHERE a0:`Product` AND (a0.`name_2` =~ $value_0)\n"
         "MATCH (a0)-[:`ALSO_BUY`]-(t:`Product`)\n"
         f"{columns}RETURN 0 AS part, size(answers) AS n, answers\n"
         "UNION ALL\n"
@@ -331,4 +331,4 @@ def test_the_texts_of_optional_conditions() -> None:
         "UNION ALL\n"
         "MATCH (t:`_Entity_`)\nWHERE t:`Product`\nRETURN -1 AS part, count(t) AS n, [] AS answers"
     )
-    assert compiled.values == {"value_0": 5.0, "value_1": r"(?is).*(?:C\+\+).*"}
+    assert compiled.values == {"value_0": r"(?is).*(?:C\+\+).*", "value_1": 5.0}

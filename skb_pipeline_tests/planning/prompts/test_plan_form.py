@@ -117,6 +117,12 @@ def test_a_plan_that_says_more_than_the_form_is_not_cut_down_to_it(hop, where) -
         PlanForm(RANDOM_SCHEMA, True, True).dump(_plan(hops=hops, where=where))
 
 
+def test_an_anchor_of_several_texts_is_not_cut_down_to_one() -> None:
+    anchors = [{"var": "a", "text": "x", "label": "p", "any_of": ["y"]}]
+    with pytest.raises(NotInFormError, match="an anchor of several texts"):
+        PlanForm(RANDOM_SCHEMA, True, True).dump(_plan(anchors=anchors))
+
+
 @pytest.mark.parametrize("negated", [False, True])
 def test_directions_are_part_of_the_form_where_they_filter_edges(negated: bool) -> None:
     hop = {"from": "a", "rel": "x", "to_var": "T", "to_label": "p"}
