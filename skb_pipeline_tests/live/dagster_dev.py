@@ -116,7 +116,7 @@ class LiveDagster:
         while not until():
             if time.monotonic() - start > seconds:
                 raise TimeoutError(f"{what} after {seconds:g} s\n{self.log.read_text(errors='replace')[-3000:]}")
-            time.sleep(0.5)
+            time.sleep(2)  # each look at Dagster's history opens it anew
         return time.monotonic() - start
 
     def processes(self) -> list[psutil.Process]:
