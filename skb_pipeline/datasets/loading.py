@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,13 @@ def load_spec(path: Path) -> DatasetSpec:
     Raises:
         SpecError: the file is absent, not YAML, or not a valid spec.
     """
-    data, lines = read_yaml(path)
+    return _spec(path, _text(path)).model_copy(deep=True)
+
+
+@lru_cache(maxsize=64)
+def _spec(path: Path, text: str) -> DatasetSpec:
+    """Parsed once per text: each step of a run, and each look of a sensor, asks for its spec as it stands then."""
+    data, lines = _parsed(path, text)
     if not isinstance(data, dict):
         raise SpecError(f"{path}:1: a spec is a mapping of keys to values")
     with faults_by_line(path, lines):
@@ -62,10 +69,17 @@ def read_yaml(path: Path) -> tuple[Any, dict[Location, int]]:
     Raises:
         SpecError: the file is absent or not YAML, or a key is given twice.
     """
+    return _parsed(path, _text(path))
+
+
+def _text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: cannot be read: {error}") from error
+
+
+def _parsed(path: Path, text: str) -> tuple[Any, dict[Location, int]]:
     try:
         data = yaml.load(text, Loader=_LineLoader)
         return data, _key_lines(yaml.compose(text, Loader=yaml.SafeLoader))

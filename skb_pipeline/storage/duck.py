@@ -5,11 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import reduce
+from operator import xor
 from pathlib import Path
 
 import duckdb
 import pandas as pd
 import pyarrow as pa
+
+_COMBINED = "count(*), coalesce(bit_xor(h), 0)::VARCHAR, coalesce(sum((h % 1000000000000000003)::HUGEINT), 0)::VARCHAR"
+"""Of digests h of rows: what does not depend on their order. All three of a whole follow from those of its parts."""
 
 
 @contextmanager
@@ -35,13 +40,45 @@ def content_hash(con: duckdb.DuckDBPyConnection, query: str, parameters: list[ob
     result needs no sort and little memory. Select external ids, never internal ones.
     """
     row = con.execute(
-        f"""
-        SELECT count(*), coalesce(bit_xor(h), 0)::VARCHAR, coalesce(sum((h % 1000000000000000003)::HUGEINT), 0)::VARCHAR
-        FROM (SELECT md5_number(to_json(r)::VARCHAR) AS h FROM ({query}) AS r)
-        """,
-        parameters or [],
+        f"SELECT {_COMBINED} FROM (SELECT md5_number(to_json(r)::VARCHAR) AS h FROM ({query}) AS r)", parameters or []
     ).fetchone()
-    return hashlib.sha256(repr(row).encode()).hexdigest()
+    assert row is not None
+    count, mixed, added = row
+    return _digest(count, int(mixed), int(added))
+
+
+def content_hashes(con: duckdb.DuckDBPyConnection, query: str, *, parts: str, key: str) -> tuple[str, dict[str, str]]:
+    """:func:`content_hash` of all rows that ``query`` returns, and of those of each part, at the cost of one of them.
+
+    Args:
+        con: what both queries are for.
+        query: gives rows with a column ``key``.
+        parts: gives rows (``key``, ``part``), each key once; a row of another key is in no part.
+        key: name of that column, never from data.
+
+    Returns:
+        Hash of all rows, and hash by part; a part without rows is left out (its hash is ``EMPTY``).
+    """
+    rows = con.execute(
+        f"""
+        SELECT part, {_COMBINED}
+        FROM (SELECT p.part, md5_number(to_json(r)::VARCHAR) AS h
+              FROM ({query}) AS r LEFT JOIN ({parts}) AS p USING ({key}))
+        GROUP BY part
+        """
+    ).fetchall()
+    numbers = [(part, count, int(mixed), int(added)) for part, count, mixed, added in rows]
+    count, added = (sum(row[i] for row in numbers) for i in (1, 3))
+    mixed = reduce(xor, (row[2] for row in numbers), 0)
+    return _digest(count, mixed, added), {part: _digest(*row) for part, *row in numbers if part is not None}
+
+
+def _digest(count: int, mixed: int, added: int) -> str:
+    return hashlib.sha256(repr((count, str(mixed), str(added))).encode()).hexdigest()
+
+
+EMPTY = _digest(0, 0, 0)
+"""Content hash of no rows."""
 
 
 def frame_hash(frame: pd.DataFrame | pa.Table) -> str:

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -120,3 +121,16 @@ def test_a_spec_survives_as_plain_values() -> None:
         assert again == spec
         assert again.decides_as(spec.model_copy(update={"description": "other words", "version": "2"}))
         assert not again.decides_as(spec.model_copy(update={"systems": ["bm25"]}))
+
+
+def test_a_file_is_read_as_it_stands_and_what_was_read_belongs_to_the_reader(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(GOOD)
+    before = path.stat()
+    load_spec(path).source.args["subtree"] = "HP:0000001"
+    assert load_spec(path).source.args == {}
+    # Neither size nor time tell the two texts apart.
+    path.write_text(GOOD.replace("product", "article"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    assert list(load_spec(path).node_types) == ["article"]

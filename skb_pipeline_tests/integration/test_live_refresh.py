@@ -1,4 +1,4 @@
-"""A catalogue that is followed by the real daemon, as a person switches it on in the UI."""
+"""A catalogue that is followed by the real daemon, as a person switches it on in the UI; secrets are around."""
 
 import time
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from skb_pipeline_tests.live.built import differences
+from skb_pipeline_tests.live.planted import found_below, planted_environment
 from skb_pipeline_tests.live.trial import BACK_SECONDS, MOST_SECONDS, Trial
 
 
@@ -14,6 +15,8 @@ from skb_pipeline_tests.live.trial import BACK_SECONDS, MOST_SECONDS, Trial
 def test_changes_are_followed_and_kills_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SKB_HOME", "DAGSTER_HOME", "NEO4J_URI"):
         monkeypatch.delenv(name, raising=False)
+    for name, secret in planted_environment().items():
+        monkeypatch.setenv(name, secret)
     trial = Trial(tmp_path)
     live, shop = trial.live, trial.shops[0]
     with live:
@@ -33,4 +36,5 @@ def test_changes_are_followed_and_kills_survived(tmp_path: Path, monkeypatch: py
         assert time.monotonic() - begun < BACK_SECONDS
         live.wait(lambda: all(run.is_finished for run in live.runs()), MOST_SECONDS, "not done")
         assert [run.status.value for run in live.runs()] == ["SUCCESS", "SUCCESS", "FAILURE", "SUCCESS"]
+    assert found_below(trial.home, live.log) == []
     assert differences(trial.home, shop.name, tmp_path / "anew") == []

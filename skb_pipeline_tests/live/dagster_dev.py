@@ -116,7 +116,7 @@ class LiveDagster:
         while not until():
             if time.monotonic() - start > seconds:
                 raise TimeoutError(f"{what} after {seconds:g} s\n{self.log.read_text(errors='replace')[-3000:]}")
-            time.sleep(0.5)
+            time.sleep(2)  # each look at Dagster's history opens it anew
         return time.monotonic() - start
 
     def processes(self) -> list[psutil.Process]:
@@ -127,6 +127,26 @@ class LiveDagster:
                 if process.environ().get("SKB_HOME") == str(self.home) and process.pid != os.getpid():
                     found.append(process)
         return found
+
+    def processes_of(self, word: str) -> list[psutil.Process]:
+        """Those whose command line holds a word."""
+        found = []
+        for process in self.processes():
+            with suppress(psutil.Error):
+                found += [process] if any(word in argument for argument in process.cmdline()) else []
+        return found
+
+    def kill_only(self, word: str) -> None:
+        """Kill these; ``dagster dev`` ends when its daemon does."""
+        for process in self.processes_of(word):
+            with suppress(psutil.Error):
+                process.send_signal(signal.SIGKILL)
+
+    def start_again(self) -> None:
+        """Wait for the end of what was started, and start it anew, whatever still runs."""
+        if self._process is not None:
+            self._process.wait(START_SECONDS)
+        self.start()
 
     def kill(self) -> None:
         """Kill everything at once, as a power cut does."""

@@ -1,8 +1,10 @@
 import duckdb
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from skb_pipeline.storage.duck import connect, content_hash, frame_hash
+from skb_pipeline.storage.duck import EMPTY, connect, content_hash, content_hashes, frame_hash
 
 
 def test_hash_ignores_row_order_but_not_values() -> None:
@@ -30,3 +32,22 @@ def test_python_names_are_no_tables() -> None:
     assert len(local_frame) == 1
     with connect() as con, pytest.raises(duckdb.CatalogException):
         con.execute("SELECT * FROM local_frame")
+
+
+@given(
+    rows=st.lists(st.tuples(st.sampled_from("abcd"), st.integers(-9, 9)), max_size=20),
+    part_of=st.dictionaries(st.sampled_from("abc"), st.sampled_from(["x", "y"])),
+)
+def test_hashes_of_parts_and_of_the_whole_equal_those_taken_one_by_one(
+    rows: list[tuple[str, int]], part_of: dict[str, str]
+) -> None:
+    frame = pd.DataFrame(rows, columns=["k", "v"]).astype({"k": "string", "v": "int64"})
+    parts = pd.DataFrame({"k": list(part_of), "part": list(part_of.values())}, dtype="string")
+    with connect() as con:
+        con.register("rows", frame)
+        con.register("parts", parts)
+        whole, by_part = content_hashes(con, "SELECT k, v FROM rows", parts="SELECT k, part FROM parts", key="k")
+        assert whole == content_hash(con, "SELECT k, v FROM rows")
+        for part in ("x", "y"):
+            query = "SELECT k, v FROM rows WHERE k IN (SELECT k FROM parts WHERE part = ?)"
+            assert by_part.get(part, EMPTY) == content_hash(con, query, [part])

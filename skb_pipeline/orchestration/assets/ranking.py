@@ -24,7 +24,7 @@ from skb_pipeline.questions.frame import QUERIES, SPLITS
 from skb_pipeline.retrieval import ranking as contract
 from skb_pipeline.retrieval.ranking import RANKING
 from skb_pipeline.storage.artifacts import Draft, stable_hash
-from skb_pipeline.storage.duck import connect, content_hash
+from skb_pipeline.storage.duck import EMPTY, connect, content_hashes
 from skb_pipeline.systems import named_first
 from skb_pipeline.systems.kind import System
 from skb_pipeline.systems.kinds import plans as plans_kind
@@ -118,8 +118,9 @@ def ranking_versions(step: Step, frame: pd.DataFrame, queries: pd.DataFrame) -> 
         con.register("asked", queries)
         rows = """SELECT r.query_id, n.node_type, n.external_id, r.rank, round(r.score, 6) AS score
                   FROM ranking r JOIN nodes n USING (node_id)"""
-        of_split = f"{rows} WHERE r.query_id IN (SELECT query_id FROM asked WHERE split = ?)"
-        return content_hash(con, rows), {split: content_hash(con, of_split, [split]) for split in SPLITS}
+        parts = "SELECT query_id, split AS part FROM asked"
+        version, by_split = content_hashes(con, rows, parts=parts, key="query_id")
+    return version, {split: by_split.get(split, EMPTY) for split in SPLITS}
 
 
 @contextmanager
