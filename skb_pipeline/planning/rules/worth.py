@@ -1,0 +1,97 @@
+"""Which names are worth naming: whether a word of a question that is some node's name means that node, or is a word
+like any other.
+
+The SKB itself tells: of the nodes whose texts have the word, how many are the named node or linked with it? Where
+``asthma`` stands in the text of a drug, that drug mostly has to do with the disease asthma; where ``organization``
+stands in an abstract, that paper has mostly nothing to do with the paper called "Organization".
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import duckdb
+import numpy as np
+
+from skb_pipeline.linking.folding import fold
+from skb_pipeline.linking.name_index import Match, Mention, is_symbol
+from skb_pipeline.planning.rules.fitness import TextFitness
+
+_TRUST, _TRUST_SHARE = 5.0, 0.001
+"""A name is trusted like one that this many texts (or this share of all) have used in its sense: what few texts use
+cannot be judged by them, and is rare."""
+_PLAIN = 0.3
+"""Least share of uses in the name's sense, beyond chance, for a name in small letters (see ``_is_plain``)."""
+_WRITTEN = 0.1
+"""The same for a name that is written like one."""
+_SENTENCE_ENDS = ".?!:;\n"
+_NEIGHBOURS = "SELECT DISTINCT dst FROM adjacency WHERE src IN (SELECT unnest($ids::BIGINT[]))"
+
+
+class Use(NamedTuple):
+    """How the texts of an SKB use the words of a name.
+
+    Attributes:
+        texts: nodes whose text has all of the words.
+        meant: those of them that are named so, or linked with a node that is.
+        chance: how many of them would be if words and links had nothing to do with each other (the texts of each type
+            times the share of its nodes that are named or linked so).
+    """
+
+    texts: int
+    meant: int
+    chance: float
+
+
+class NameWorth:
+    """Judges the mentions of questions.
+
+    Args:
+        con: the SKB file; must stay open.
+        fitness: the words of its nodes.
+    """
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, fitness: TextFitness) -> None:
+        self._con, self._fitness = con, fitness
+        types = np.asarray(con.execute("SELECT node_type FROM nodes ORDER BY node_id").fetchnumpy()["node_type"], str)
+        self._types = np.unique(types, return_inverse=True)[1]
+        self._per_type = np.maximum(np.bincount(self._types), 1)
+        self._trust = max(_TRUST, _TRUST_SHARE * len(types))
+        self._known: dict[tuple[bytes, str], Use] = {}
+
+    def common(self, question: str, mention: Mention) -> Use | None:
+        """How the texts use a mention that is likelier a word like any other than a name; None for one that is a name.
+
+        With a trust of t texts, at least a share s of (meant - chance + t) / (texts + t) makes it a name. A symbol
+        (``GCK``) that agrees with its name is one, unless all of the question is in capitals.
+        """
+        if is_symbol(mention.text) and mention.match <= Match.FOLDED and not question.isupper():
+            return None
+        least = _PLAIN if _is_plain(question, mention) else _WRITTEN
+        folded = fold(mention.text)
+        rows = self._fitness.rows_with(folded.split())
+        if self._trust >= least * (len(rows) + self._trust):
+            return None
+        named = np.unique(np.concatenate(list(mention.nodes.values())))
+        key = named.tobytes(), folded
+        if key not in self._known:
+            self._known[key] = self._use(rows, named)
+        use = self._known[key]
+        return use if use.meant - use.chance + self._trust < least * (use.texts + self._trust) else None
+
+    def _use(self, rows: np.ndarray, named: np.ndarray) -> Use:
+        linked = self._con.execute(_NEIGHBOURS, {"ids": named.tolist()}).fetchnumpy()["dst"]
+        meant = self._fitness.rows_of(np.union1d(named, np.asarray(linked, np.int64)))
+        texts, found = (np.bincount(self._types[r], minlength=len(self._per_type)) for r in (rows, meant))
+        chance = float((texts * found / self._per_type).sum())
+        return Use(len(rows), int(np.isin(rows, meant).sum()), chance)
+
+
+def _is_plain(question: str, mention: Mention) -> bool:
+    """Whether a mention is not written like a name: small, or with a capital where any word has one. Several words in
+    small letters are, where the name itself has them so."""
+    text = mention.text
+    if " " in fold(text):
+        return text.islower() and mention.match > Match.EXACT
+    before = question[: mention.start].rstrip()
+    return text.islower() or not before or before[-1] in _SENTENCE_ENDS or question.isupper()
