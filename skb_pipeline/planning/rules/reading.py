@@ -87,7 +87,8 @@ class Reading:
         before = [p for p in self.places if p.last < place.first]
         if not before:
             return None
-        ignored = {i for spot in (*self.qualifiers, *self.guessed) for i in range(spot.first, spot.last + 1)}
+        ranges = [(q.first, q.last) for q in self.qualifiers] + [(p.first, p.last) for p in self.guessed]
+        ignored = {i for first, last in ranges for i in range(first, last + 1)}
         between = [w.folded for i, w in self._between(before[-1].last, place.first) if i not in ignored]
         return before[-1] if _LISTING.issuperset(between) else None
 
