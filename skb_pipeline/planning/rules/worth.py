@@ -13,7 +13,7 @@ from typing import NamedTuple
 import duckdb
 import numpy as np
 
-from skb_pipeline.linking.folding import fold
+from skb_pipeline.linking.folding import FUNCTION_WORDS, fold, words
 from skb_pipeline.linking.name_index import Match, Mention, is_symbol
 from skb_pipeline.planning.rules.fitness import TextFitness
 
@@ -24,6 +24,8 @@ _PLAIN = 0.3
 """Least share of uses in the name's sense, beyond chance, for a name in small letters (see ``_is_plain``)."""
 _WRITTEN = 0.1
 """The same for a name that is written like one."""
+_COMMON, _IN_COMMON = 0.05, 0.6
+"""The same for one plain word that more than this share of the texts has (those of the type that has it most)."""
 _SENTENCE_ENDS = ".?!:;\n"
 _NEIGHBOURS = "SELECT DISTINCT dst FROM adjacency WHERE src IN (SELECT unnest($ids::BIGINT[]))"
 
@@ -36,11 +38,13 @@ class Use(NamedTuple):
         meant: those of them that are named so, or linked with a node that is.
         chance: how many of them would be if words and links had nothing to do with each other (the texts of each type
             times the share of its nodes that are named or linked so).
+        share: share of the nodes with the words among those of the type that most of them are of.
     """
 
     texts: int
     meant: int
     chance: float
+    share: float
 
 
 class NameWorth:
@@ -63,9 +67,12 @@ class NameWorth:
         """How the texts use a mention that is likelier a word like any other than a name; None for one that is a name.
 
         With a trust of t texts, at least a share s of (meant - chance + t) / (texts + t) makes it a name. A symbol
-        (``GCK``) that agrees with its name is one, unless all of the question is in capitals.
+        (``GCK``) that agrees with its name is one, unless all of the question is in capitals, and so is what is
+        written letter by letter as a name with a capital is, within a sentence whose other words have none.
         """
         if is_symbol(mention.text) and mention.match <= Match.FOLDED and not question.isupper():
+            return None
+        if mention.match is Match.EXACT and not mention.text.islower() and _stands_out(question, mention):
             return None
         least = _PLAIN if _is_plain(question, mention) else _WRITTEN
         folded = fold(mention.text)
@@ -77,6 +84,8 @@ class NameWorth:
         if key not in self._known:
             self._known[key] = self._use(rows, named)
         use = self._known[key]
+        if least == _PLAIN and " " not in folded and use.share > _COMMON:
+            least = _IN_COMMON
         return use if use.meant - use.chance + self._trust < least * (use.texts + self._trust) else None
 
     def _use(self, rows: np.ndarray, named: np.ndarray) -> Use:
@@ -84,7 +93,8 @@ class NameWorth:
         meant = self._fitness.rows_of(np.union1d(named, np.asarray(linked, np.int64)))
         texts, found = (np.bincount(self._types[r], minlength=len(self._per_type)) for r in (rows, meant))
         chance = float((texts * found / self._per_type).sum())
-        return Use(len(rows), int(np.isin(rows, meant).sum()), chance)
+        most = int(texts.argmax())
+        return Use(len(rows), int(np.isin(rows, meant).sum()), chance, float(texts[most] / self._per_type[most]))
 
 
 def _is_plain(question: str, mention: Mention) -> bool:
@@ -95,3 +105,14 @@ def _is_plain(question: str, mention: Mention) -> bool:
         return text.islower() and mention.match > Match.EXACT
     before = question[: mention.start].rstrip()
     return text.islower() or not before or before[-1] in _SENTENCE_ENDS or question.isupper()
+
+
+def _stands_out(question: str, mention: Mention) -> bool:
+    """Whether a mention does not begin a sentence, most of whose other content words begin with a small letter."""
+    begin = max(question.rfind(sign, 0, mention.start) for sign in _SENTENCE_ENDS) + 1
+    end = min((place for sign in _SENTENCE_ENDS if (place := question.find(sign, mention.end)) >= 0), default=None)
+    if not question[begin : mention.start].strip():
+        return False
+    others = question[begin : mention.start], question[mention.end : end]
+    content = [part[w.start] for part in others for w in words(part) if w.folded not in FUNCTION_WORDS]
+    return 2 * sum(letter.isupper() for letter in content) <= len(content)

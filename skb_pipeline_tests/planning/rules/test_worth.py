@@ -14,9 +14,9 @@ from skb_pipeline.storage.duck import connect
 from skb_pipeline_tests.planning.rules.test_planner import spec_with
 from skb_pipeline_tests.toy import Edge, ListSource
 
-# Forty drugs "for the heart"; the gene HEART and the tissue heart have to do with one of them, asthma with all of its.
-NODES = [("drug", str(n), {"name": f"Drugcin{n}", "other": [f"pill {n} for heart and system care"]}) for n in range(40)]
-NODES += [("drug", str(n), {"name": f"Lungol{n}", "other": [f"asthma spray {n}"]}) for n in range(40, 70)]
+# Eighty drugs "for the heart"; the gene HEART and the tissue heart have to do with one of them, asthma with all of its.
+NODES = [("drug", str(n), {"name": f"Drugcin{n}", "other": [f"pill {n} for heart and system care"]}) for n in range(80)]
+NODES += [("drug", str(n), {"name": f"Lungol{n}", "other": [f"asthma spray {n}"]}) for n in range(80, 110)]
 NODES += [
     ("gene", "1", {"name": "HEART"}),
     ("disease", "1", {"name": "heart"}),
@@ -29,7 +29,7 @@ EDGES: list[Edge] = [
     ("drug", "1", "indication", "disease", "1"),
     ("drug", "2", "indication", "disease", "3"),
     ("drug", "3", "indication", "disease", "4"),
-    *[("drug", str(n), "indication", "disease", "2") for n in range(40, 70)],
+    *[("drug", str(n), "indication", "disease", "2") for n in range(80, 110)],
 ]
 
 
@@ -54,6 +54,9 @@ def planner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         ("What is good for asthma and the heart?", ["asthma"]),
         ("What is good for rareosis?", ["rareosis"]),
         ("the system care of people", []),
+        ("What helps people who have System Care often?", ["System Care"]),
+        ("Modern System Care: Methods And Tools", []),
+        ("System Care of people", []),
     ],
 )
 def test_a_common_word_is_a_condition_only_where_the_question_says_so(planner, question, anchors) -> None:
@@ -73,7 +76,7 @@ def test_a_question_that_names_nothing_says_so(planner) -> None:
 def test_a_common_word_ranks(planner) -> None:
     planned = planner.plan("What is good for asthma and the heart?")
     assert planned.validated.plan.target.relevance_text == "good heart"
-    note = "for ranking only: 'heart' is a common word: of 42 texts with it, 2 have to do with what is called so"
+    note = "for ranking only: 'heart' is a common word: of 82 texts with it, 2 have to do with what is called so"
     assert note in planned.explanation
 
 
