@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from skb_pipeline.linking.abbreviations import further_names, is_abbreviation, says_the_same
+from skb_pipeline.linking.anchors import AnchorIndex, LinkGrade
 from skb_pipeline.linking.name_index import Match, Mention, NameIndex, Surface
 from skb_pipeline.linking.persons import Person, looks_like_a_person, readings
+from skb_pipeline.plans.plan import Anchor
+from skb_pipeline.retrieval.encoder import Encoder
+from skb_pipeline.skb.ingest import ingest
+from skb_pipeline.storage.duck import connect
+from skb_pipeline.storage.rows.arrays import ArrayRows
+from skb_pipeline_tests.linking.test_anchors import make_spec
+from skb_pipeline_tests.toy import ListSource
 
 NAMES = [
     Surface(1, "author", "Turing, A. M."),
@@ -82,6 +92,23 @@ def test_initials_keep_the_text_as_written_so_that_all_are_linked() -> None:
     assert mention is not None
     assert mention.match is Match.INITIALS
     assert mention.surfaces == {"author": "A. Turing"}
+
+
+def test_all_persons_who_may_be_called_so_are_linked_as_a_guess(tmp_path: Path) -> None:
+    spec = make_spec()
+    people = ["Turing, A. M.", "Alan Turing", "Turing, Bob", "Church, Alonzo"]
+    ingest(spec, ListSource([("place", name, {"name": name}) for name in people]), tmp_path / "s.duckdb")
+    encoder = Encoder(spec.encoder, tmp_path / "hashes.json")
+    cache = ArrayRows(tmp_path / "vectors", encoder.model_fingerprint)
+    with connect(tmp_path / "s.duckdb", read_only=True) as con:
+        names = dict(con.execute("SELECT node_id, name FROM nodes").fetchall())
+        index = AnchorIndex.build(con, spec, cache, encoder)
+        anchors = [[Anchor(var="a", text=text, label="place")] for text in ("A. Turing", "Church A", "Turing, Alan")]
+        guess, single, sure = (found["a"] for found in index.link_anchors(anchors))
+    assert ({names[n] for n in guess.node_ids.tolist()}, guess.grade) == (set(people[:2]), LinkGrade.NEAR)
+    assert set(guess.cosines.tolist()) == {1.0}
+    assert ([names[n] for n in single.node_ids.tolist()], single.grade) == ([people[3]], LinkGrade.NEAR)
+    assert ([names[n] for n in sure.node_ids.tolist()], sure.grade) == ([people[1]], LinkGrade.FOLDED)
 
 
 GIVEN = st.lists(st.sampled_from(["Alan", "Mathison", "Jean", "A.", "M."]), min_size=1, max_size=2)

@@ -212,6 +212,7 @@ def _of_dates(question: str, field: FieldOfKind) -> Iterator[Stated]:
     for pattern in _DATES:
         for match in pattern.finditer(question):
             groups = match.groupdict()
+            asked: list[tuple[Comparison, str]]
             if groups.get("low") is not None:
                 asked = [(">=", groups["low"]), ("<=", groups["high"])]
             else:
