@@ -221,6 +221,14 @@ class NameIndex:
     def __len__(self) -> int:
         return self._given
 
+    def ordinary_names(self) -> dict[str, set[str]]:
+        """Type -> its names of one word that stand in small letters in the SKB's own texts, folded and singular."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for surface, folded in zip(self._surfaces, self._folded, strict=True):
+            if folded in self._ordinary and folded not in FUNCTION_WORDS:
+                found[surface.node_type].add(singular(folded))
+        return dict(found)
+
     def _add(self, row: int, found: Sequence[Word]) -> None:
         self._by_key[_key(found)].append(row)
         parts = _parts(found)

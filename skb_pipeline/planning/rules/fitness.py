@@ -67,8 +67,11 @@ class TextFitness:
             for word, found in parts.items()
         }
         squares = np.zeros(len(self._ids))
-        for found in self._rows.values():
+        self.lengths = np.zeros(len(self._ids))
+        """Distinct content words of each node, float64 [nodes in the order of their ids]."""
+        for word, found in self._rows.items():
             squares[found] += self._weight(found)
+            self.lengths[found] += word not in FUNCTION_WORDS
         self._norms = np.sqrt(np.maximum(squares, 1e-12))
 
     def of_words(self, folded: Iterable[str]) -> np.ndarray:

@@ -25,7 +25,7 @@ from skb_pipeline.planning.rules.neighbours import Neighbours
 from skb_pipeline.planning.rules.options import Option, OptionMaker
 from skb_pipeline.planning.rules.reading import Place, Reading, read
 from skb_pipeline.planning.rules.vocabulary import Spot, Vocabulary
-from skb_pipeline.planning.rules.worth import NameWorth, Use
+from skb_pipeline.planning.rules.worth import NameWorth
 from skb_pipeline.plans.plan import (
     TARGET,
     Anchor,
@@ -138,7 +138,7 @@ class RulesPlanner:
         self._maker = OptionMaker(self.schema, _edges_per_triple(con), spec.planner, senses)
         self._neighbours = Neighbours(con)
         self._fitness = TextFitness(con) if check_answers else None
-        self._worth = NameWorth(con, self._fitness) if self._fitness is not None else None
+        self._worth = NameWorth(con, self._fitness, self.index) if self._fitness is not None else None
 
     def plan(self, question: str, entities: Sequence[str] | None = None) -> PlannedQuestion:
         """Plan one question. Never raises for what a question says; a question without a plan has an outcome too.
@@ -217,8 +217,8 @@ class RulesPlanner:
         return self._worth is not None and self._worth.common(question, mention) is not None
 
     def _use_note(self, reading: Reading, place: Place) -> str:
-        use = self._worth.common(reading.question, place.mention) if self._worth is not None else None
-        return f"for ranking only: {place.mention.text!r} {_used(use)}"
+        why = self._worth.common(reading.question, place.mention) if self._worth is not None else None
+        return f"for ranking only: {place.mention.text!r} {why}"
 
     def _left_out(self, reading: Reading, target: Spot | None, chosen: Sequence[Option]) -> list[tuple[Place, str]]:
         """Names that are no part of a plan, each with the reason."""
@@ -427,12 +427,6 @@ def _failure(question: str, reading: Reading) -> PlanOutcome:
 def _is_never_common(question: str, mention: Mention) -> bool:
     """Names that are given from outside are meant."""
     return False
-
-
-def _used(use: Use | None) -> str:
-    if use is None:
-        return "is a common word"
-    return f"is a common word: of {use.texts} texts with it, {use.meant} have to do with what is called so"
 
 
 def _target_note(reading: Reading, target: Spot | None, types: Sequence[str]) -> str:

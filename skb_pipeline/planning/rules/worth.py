@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 
 from skb_pipeline.linking.folding import FUNCTION_WORDS, fold, words
-from skb_pipeline.linking.name_index import Match, Mention, is_symbol
+from skb_pipeline.linking.name_index import Match, Mention, NameIndex, is_symbol
 from skb_pipeline.planning.rules.fitness import TextFitness
 
 _TRUST, _TRUST_SHARE = 5.0, 0.001
@@ -26,6 +26,8 @@ _WRITTEN = 0.1
 """The same for a name that is written like one."""
 _COMMON, _IN_COMMON = 0.05, 0.6
 """The same for one plain word that more than this share of the texts has (those of the type that has it most)."""
+_VOCABULARY = 0.2
+"""A type whose names of one word make up more than this share of the words of other types' texts is one of words."""
 _SENTENCE_ENDS = ".?!:;\n"
 _NEIGHBOURS = "SELECT DISTINCT dst FROM adjacency WHERE src IN (SELECT unnest($ids::BIGINT[]))"
 
@@ -53,18 +55,26 @@ class NameWorth:
     Args:
         con: the SKB file; must stay open.
         fitness: the words of its nodes.
+        index: their names.
     """
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, fitness: TextFitness) -> None:
+    def __init__(self, con: duckdb.DuckDBPyConnection, fitness: TextFitness, index: NameIndex) -> None:
         self._con, self._fitness = con, fitness
         types = np.asarray(con.execute("SELECT node_type FROM nodes ORDER BY node_id").fetchnumpy()["node_type"], str)
-        self._types = np.unique(types, return_inverse=True)[1]
+        names, self._types = np.unique(types, return_inverse=True)
         self._per_type = np.maximum(np.bincount(self._types), 1)
         self._trust = max(_TRUST, _TRUST_SHARE * len(types))
         self._known: dict[tuple[bytes, str], Use] = {}
+        words_of = np.bincount(self._types, weights=fitness.lengths)
+        self.coverage: dict[str, float] = {}
+        """Type -> share of the words of other types' texts that are its names of one word."""
+        for node_type, ordinary in index.ordinary_names().items():
+            own = int(np.searchsorted(names, node_type))
+            uses = sum(int((self._types[fitness.rows_with([word])] != own).sum()) for word in ordinary)
+            self.coverage[node_type] = uses / max(float(words_of.sum() - words_of[own]), 1.0)
 
-    def common(self, question: str, mention: Mention) -> Use | None:
-        """How the texts use a mention that is likelier a word like any other than a name; None for one that is a name.
+    def common(self, question: str, mention: Mention) -> str | None:
+        """Why a mention is likelier a word like any other than a name; None for one that is a name.
 
         With a trust of t texts, at least a share s of (meant - chance + t) / (texts + t) makes it a name. A symbol
         (``GCK``) that agrees with its name is one, unless all of the question is in capitals, and so is what is
@@ -74,8 +84,10 @@ class NameWorth:
             return None
         if mention.match is Match.EXACT and not mention.text.islower() and _stands_out(question, mention):
             return None
-        least = _PLAIN if _is_plain(question, mention) else _WRITTEN
-        folded = fold(mention.text)
+        plain, folded = _is_plain(question, mention), fold(mention.text)
+        if plain and " " not in folded and all(self.coverage.get(label, 0.0) > _VOCABULARY for label in mention.nodes):
+            return f"is a common word, as most names of {' and '.join(mention.nodes)} are"
+        least = _PLAIN if plain else _WRITTEN
         rows = self._fitness.rows_with(folded.split())
         if self._trust >= least * (len(rows) + self._trust):
             return None
@@ -86,7 +98,9 @@ class NameWorth:
         use = self._known[key]
         if least == _PLAIN and " " not in folded and use.share > _COMMON:
             least = _IN_COMMON
-        return use if use.meant - use.chance + self._trust < least * (use.texts + self._trust) else None
+        if use.meant - use.chance + self._trust >= least * (use.texts + self._trust):
+            return None
+        return f"is a common word: of {use.texts} texts with it, {use.meant} have to do with what is called so"
 
     def _use(self, rows: np.ndarray, named: np.ndarray) -> Use:
         linked = self._con.execute(_NEIGHBOURS, {"ids": named.tolist()}).fetchnumpy()["dst"]
@@ -98,13 +112,14 @@ class NameWorth:
 
 
 def _is_plain(question: str, mention: Mention) -> bool:
-    """Whether a mention is not written like a name: small, or with a capital where any word has one. Several words in
-    small letters are, where the name itself has them so."""
+    """Whether a mention is not written like a name: small, with a capital where any word has one, or with capitals that
+    are not the name's. Several words in small letters are, where the name itself has them so."""
     text = mention.text
     if " " in fold(text):
         return text.islower() and mention.match > Match.EXACT
     before = question[: mention.start].rstrip()
-    return text.islower() or not before or before[-1] in _SENTENCE_ENDS or question.isupper()
+    begins = not before or before[-1] in _SENTENCE_ENDS
+    return text.islower() or begins or question.isupper() or mention.match > Match.EXACT
 
 
 def _stands_out(question: str, mention: Mention) -> bool:

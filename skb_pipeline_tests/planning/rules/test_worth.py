@@ -92,3 +92,30 @@ def test_without_a_look_into_the_texts_every_name_counts(planner, tmp_path) -> N
         words_alone = RulesPlanner(connection, spec_with(), check_answers=False)
         plan = words_alone.plan("What is good for my heart and my mood?").validated.plan
     assert [a.text for a in plan.anchors] == ["heart"]
+
+
+KEYWORDS = ["modern", "system", "care", "model", "data", "query"]
+
+
+@pytest.mark.parametrize(
+    ("question", "anchors"),
+    [
+        ("how does a modern system handle a query by a model of data", []),
+        ("Modern care", []),
+        ("genes with the keyword Model", []),
+        ("Which genes have the tissue model?", ["model"]),
+        ('genes with "query" and data', ["query"]),
+        ("genes expressed in model", ["model"]),
+    ],
+)
+def test_names_of_a_type_whose_names_are_the_words_of_all_texts_are_words(tmp_path, question, anchors) -> None:
+    """Each keyword stands in few texts, and every text with it has to do with it; still they are but words."""
+    pairs = [(a, b) for a in KEYWORDS for b in KEYWORDS if a < b]
+    nodes = [("gene", f"{a} {b}", {"name": f"GEN{n}", "other": [f"{a} of {b}"]}) for n, (a, b) in enumerate(pairs)]
+    nodes += [("tissue", word, {"name": word}) for word in KEYWORDS]
+    edges: list[Edge] = [("gene", f"{a} {b}", "expressed in", "tissue", word) for a, b in pairs for word in (a, b)]
+    path = tmp_path / "keywords.duckdb"
+    ingest(spec_with(), ListSource(nodes, edges), path)
+    with connect(path, read_only=True) as connection:
+        plan = RulesPlanner(connection, spec_with()).plan(question).validated.plan
+    assert ([a.text for a in plan.anchors] if plan else []) == anchors
