@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from skb_pipeline.retrieval.encoder import Encoder
     from skb_pipeline.storage.rows.arrays import ArrayRows
 
-VERSION = "2"
+VERSION = "3"
 
 _MANIFEST = "linking.json"
 _CANONICAL = "canonical.npy"
@@ -74,7 +74,7 @@ class LinkGrade(StrEnum):
     DOCUMENT = "document"
     """Mode ``doc``: their documents are the nearest to it."""
     NEAR = "near"
-    """No name is so written; theirs are the nearest."""
+    """No name is so written; theirs are the nearest, or they are persons who may be called so (``Match.INITIALS``)."""
     NONE = "none"
     """It is linked to nothing."""
 
@@ -290,11 +290,12 @@ class AnchorIndex:
     def _exact(self, label: str, text: str) -> LinkedAnchor | None:
         """The nodes of a type that ``text`` names, if it does."""
         hit = self._lookup.lookup(text, [label], fuzzy=False)
-        if hit is None or hit.match > Match.PLURAL:
+        if hit is None or hit.match > Match.INITIALS:
             return None
         ids = hit.nodes[label]
         ids = ids[np.argsort(self.canonical[ids], kind="stable")]
-        return LinkedAnchor(ids, np.ones(len(ids)), LinkGrade.EXACT if hit.match is Match.EXACT else LinkGrade.FOLDED)
+        grades = {Match.EXACT: LinkGrade.EXACT, Match.INITIALS: LinkGrade.NEAR}
+        return LinkedAnchor(ids, np.ones(len(ids)), grades.get(hit.match, LinkGrade.FOLDED))
 
     def _nearest(
         self, label: str, mode: MatchMode, texts: Sequence[str], queries: np.ndarray

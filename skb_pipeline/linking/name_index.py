@@ -19,8 +19,10 @@ from typing import NamedTuple, Self
 import duckdb
 import numpy as np
 
+from skb_pipeline.linking.abbreviations import further_names
 from skb_pipeline.linking.codes import codes_missing, numbers_of
 from skb_pipeline.linking.folding import FUNCTION_WORDS, Word, fold, singular, words
+from skb_pipeline.linking.persons import PERSONS_LEAST, PERSONS_SHARE, Person, agree, readings, spans
 from skb_pipeline.text.folding import in_words, of_folded_scripts
 
 MAX_WORDS = 30
@@ -51,10 +53,13 @@ class Match(IntEnum):
     """But for case, accents, punctuation and possessive endings."""
     PLURAL = 2
     """Also but for plural endings, blanks (``IL2``, ``IL-2``) or the order around one comma (``anemia, aplastic``)."""
-    SHORT = 3
+    INITIALS = 3
+    """A person's name: in surname and, as far as both have them, given names or their initials (``Turing, A. M.`` for
+    ``Alan Turing``). All persons who may be called so are meant."""
+    SHORT = 4
     """Also but for a remark in brackets or the last word, if very many surfaces have that (``sleep apnea syndrome``) or
     the rest belongs to one node alone (``type 1 diabetes mellitus``)."""
-    FUZZY = 4
+    FUZZY = 5
     """But for a few letters."""
 
 
@@ -97,6 +102,7 @@ class NameIndex:
 
     def __init__(self, surfaces: Iterable[Surface], prose: Iterable[str] = ()) -> None:
         self._surfaces = [s for s in surfaces if s.text.strip()]
+        self._given = len(self._surfaces)
         self._by_text: dict[str, list[int]] = defaultdict(list)
         self._by_key: dict[str, list[int]] = defaultdict(list)
         self._folded: list[str] = []
@@ -118,7 +124,51 @@ class NameIndex:
         self._generic = {w for w, n in in_names.items() if n > max(_GENERIC_MIN, _GENERIC_SHARE * len(self._surfaces))}
         self._ordinary = {w for w, n in spelt_small.items() if n >= _ORDINARY_MIN} | FUNCTION_WORDS
         self._known_words = {singular(w) for w in in_names} | {singular(w) for w in spelt_small}
+        self._add_derived()
         self._add_shortened(in_names)
+        self._people = self._read_people()
+        self._surnames = frozenset(word for surname in self._people for word in surname.split())
+
+    def _add_derived(self) -> None:
+        """What names say of themselves (``X (TNF)``, ``X, also known as Y``), where it is no other node's name."""
+        derived: list[tuple[str, Surface]] = []
+        for surface in self._surfaces:
+            for text in further_names(surface.text):
+                key = _key(words(text))
+                if key and key not in self._by_key:
+                    derived.append((key, Surface(surface.node_id, surface.node_type, text, is_alias=True)))
+        for _, surface in dict.fromkeys(derived):
+            self._surfaces.append(surface)
+            self._by_text[surface.text].append(len(self._surfaces) - 1)
+            found = words(surface.text)
+            self._folded.append(" ".join(word.folded for word in found))
+            self._add(len(self._surfaces) - 1, found)
+
+    def _read_people(self) -> dict[str, list[tuple[int, Person]]]:
+        """Surname -> rows and readings of the names that have it, for types whose names are those of persons."""
+        read: dict[str, list[tuple[int, list[Person]]]] = defaultdict(list)
+        names: Counter[str] = Counter()
+        for row, surface in enumerate(self._surfaces[: self._given]):
+            people = readings(surface.text)
+            names[surface.node_type] += not surface.is_alias
+            if people:
+                read[surface.node_type].append((row, people))
+        found: dict[str, list[tuple[int, Person]]] = defaultdict(list)
+        for node_type, rows in read.items():
+            persons = sum(not self._surfaces[row].is_alias for row, _ in rows)
+            if persons >= max(PERSONS_LEAST, PERSONS_SHARE * names[node_type]):
+                for row, people in rows:
+                    for person in people:
+                        found[person.surname].append((row, person))
+        return dict(found)
+
+    def _persons(self, text: str) -> tuple[list[int], Match]:
+        """Rows of the persons whom a name may mean, and the grade: those with the very same given names, if any."""
+        pairs = [(row, own, other) for own in readings(text) for row, other in self._people.get(own.surname, ())]
+        same = sorted({row for row, own, other in pairs if own.given == other.given})
+        if same:
+            return same, Match.PLURAL
+        return sorted({row for row, own, other in pairs if agree(own, other)}), Match.INITIALS
 
     def _add_shortened(self, in_names: Mapping[str, int]) -> None:
         """Keys of surfaces without a generic last word, where no surface has that key anyway."""
@@ -169,7 +219,15 @@ class NameIndex:
         return cls(node_surfaces(con, name_fields), (row[0] for row in prose))
 
     def __len__(self) -> int:
-        return len(self._surfaces)
+        return self._given
+
+    def ordinary_names(self) -> dict[str, set[str]]:
+        """Type -> its names of one word that stand in small letters in the SKB's own texts, folded and singular."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for surface, folded in zip(self._surfaces, self._folded, strict=True):
+            if folded in self._ordinary and folded not in FUNCTION_WORDS:
+                found[surface.node_type].add(singular(folded))
+        return dict(found)
 
     def _add(self, row: int, found: Sequence[Word]) -> None:
         self._by_key[_key(found)].append(row)
@@ -190,6 +248,10 @@ class NameIndex:
         found = words(text)
         if not rows and found:
             rows = self._of_types(self._with_key(_key(found), text), labels)
+            if not rows and self._people:
+                people, grade = self._persons(text)
+                if people := self._of_types(people, labels):
+                    return self._mention(text, 0, len(text), people, grade)
             if not rows and fuzzy:
                 rows = self._of_types(self._fuzzy_rows(text, found), labels)
                 return self._mention(text, 0, len(text), rows, Match.FUZZY) if rows else None
@@ -217,7 +279,7 @@ class NameIndex:
             reserved: folded phrases that mean something else, such as the words for types and relations.
         """
         found = words(question)
-        candidates = list(self._exact_candidates(question, found, reserved))
+        candidates = [*self._exact_candidates(question, found, reserved), *self._person_candidates(question, found)]
         chosen = _without_overlaps(candidates)
         taken = [(m.start, m.end) for m in chosen]
         return sorted([*chosen, *self._fuzzy_mentions(question, found, taken, reserved)], key=lambda m: m.start)
@@ -237,12 +299,20 @@ class NameIndex:
                 if rows and not _inside_compound(question, start, end):
                     yield self._graded(text, start, end, rows)
 
+    def _person_candidates(self, question: str, found: Sequence[Word]) -> Iterator[Mention]:
+        if self._people and _style(question) is _Style.MIXED:
+            for i, j in spans(question, found, self._surnames):
+                start, end = found[i].start, found[j].end
+                rows, grade = self._persons(question[start:end])
+                if rows:
+                    yield self._mention(question[start:end], start, end, rows, grade)
+
     def _guarded(
         self, text: str, found: Sequence[Word], rows: Sequence[int], reserved: Container[str], style: _Style
     ) -> Sequence[int]:
         folded = " ".join(word.folded for word in found)
         if folded in reserved or " ".join(singular(word.folded) for word in found) in reserved:
-            rows = [row for row in rows if _is_symbol(text) and self._surfaces[row].text == text]
+            rows = [row for row in rows if is_symbol(text) and self._surfaces[row].text == text]
         key = _key(found)
         if len(key) <= 2 or (len(key) == 3 and len(found) > 1):
             rows = [row for row in rows if self._surfaces[row].text == text and not self._surfaces[row].is_alias]
@@ -317,7 +387,7 @@ class NameIndex:
                     break
                 span = found[i : j + 1]
                 start, end = _with_closing(question, found, i, j)
-                if self._may_be_misspelt(span, reserved) and not _is_symbol(question[start:end]):
+                if self._may_be_misspelt(span, reserved) and not is_symbol(question[start:end]):
                     rows = self._fuzzy_rows(question[start:end], span)
                     if rows and not _inside_compound(question, start, end):
                         candidates.append(self._mention(question[start:end], start, end, rows, Match.FUZZY))
@@ -440,7 +510,7 @@ def _small_words(text: str) -> set[str]:
     return set(re.findall(r"(?<![\w-])[a-z]{2,}(?![\w-])", text))
 
 
-def _is_symbol(text: str) -> bool:
+def is_symbol(text: str) -> bool:
     """One word with a capital behind its first letter, or of capitals only."""
     return len(text) <= _SYMBOL_MAX and not re.search(r"\s", text) and (text.isupper() or text[1:] != text[1:].lower())
 
@@ -459,7 +529,7 @@ def _style(question: str) -> _Style:
 
 def _case_agrees(text: str, surface: Surface, ordinary: bool, style: _Style) -> bool:
     """Whether a one-word text may stand for a surface with the same key (the rules of :meth:`NameIndex.find`)."""
-    if not _is_symbol(surface.text):
+    if not is_symbol(surface.text):
         return not (ordinary and fold(text) in FUNCTION_WORDS)
     if any(c.isdigit() for c in surface.text):
         return True
@@ -504,7 +574,7 @@ def _inside_compound(question: str, start: int, end: int) -> bool:
     symbol may be part of a compound (``anti-TNF``), and a following word too (``EGFR-mutated``).
     """
     before, after = question[max(start - 2, 0) : start], question[end : end + 2]
-    led = bool(before[-1:] in _CLOSING or (before[-1:] == "-" and _in_compounds(before[:-1]))) and not _is_symbol(
+    led = bool(before[-1:] in _CLOSING or (before[-1:] == "-" and _in_compounds(before[:-1]))) and not is_symbol(
         question[start:end]
     )
     return led or bool(re.fullmatch(r"-\d", after))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.linking.folding import FUNCTION_WORDS, fold, stem
 from skb_pipeline.planning.rules.reading import Reading
-from skb_pipeline.planning.rules.vocabulary import Spot
+from skb_pipeline.planning.rules.vocabulary import Spot, is_participle
 from skb_pipeline.planning.settings import RelationWords
 from skb_pipeline.plans.plan import Direction
 from skb_pipeline.plans.schema import GraphSchema
@@ -31,12 +31,6 @@ _NAMED = frozenset(
     fold("by via through relation relations link links edge edges kind labelled labeled called named").split()
 )
 """Before a word for a relation: it stands for the relation's name and not for what somebody does."""
-_IRREGULAR = frozenset(
-    fold(
-        "bought built caught chosen drawn driven fed found given held kept known led made run seen sent shown sold "
-        "taken taught thrown understood won written"
-    ).split()
-)
 _QUOTES = frozenset("\"'“”‘’«»`")
 _NEAR = 4
 """Words before a verb among which a form of "to be" belongs to it."""
@@ -75,7 +69,7 @@ class Senses:
             return self._stated[relation, key]
         if (relation, key) in self._read:
             return self._read[relation, key]
-        if len(key) > 1 and words[-1] == "by" and _is_participle(words[-2]):
+        if len(key) > 1 and words[-1] == "by" and is_participle(words[-2]):
             return self.of(relation, words[:-1]).opposite
         name = self._names.get(relation, ())
         # "depend", "depends upon" are told by the name "depends on", but for the passive of either.
@@ -92,7 +86,7 @@ class Senses:
         ``located in``)."""
         if (relation, tuple(map(stem, words))) in self._participles or words[-1] == "by":
             return False
-        return any(map(_is_participle, words))
+        return any(map(is_participle, words))
 
     def _add_name(self, name: str) -> None:
         words = fold(name).split()
@@ -105,7 +99,7 @@ class Senses:
         if bare and bare != words:
             self._put(self._read, name, bare, Direction.OUT)
             self.added.append((" ".join(bare), name))
-        if len(bare) > 1 and bare[-1] == "by" and _is_participle(bare[-2]):
+        if len(bare) > 1 and bare[-1] == "by" and is_participle(bare[-2]):
             key = name, tuple(map(stem, bare[:-1]))
             self._read[key] = Direction.IN
             self.added.append((" ".join(bare[:-1]), name))
@@ -133,7 +127,7 @@ class Senses:
         key = name, tuple(map(stem, words))
         if senses.setdefault(key, direction) is not direction:
             senses[key] = Direction.ANY
-        if any(map(_is_participle, words)):
+        if any(map(is_participle, words)):
             self._participles.add(key)
 
 
@@ -195,10 +189,6 @@ def _as_subject(
         if "by" in _function_words_from(reading, spot.last + 1):
             return Direction.ANY  # "papers of X cited by Y"
     return sense
-
-
-def _is_participle(word: str) -> bool:
-    return word.endswith("ed") or word in _IRREGULAR
 
 
 def _function_words_from(reading: Reading, place: int) -> list[str]:

@@ -67,8 +67,11 @@ class TextFitness:
             for word, found in parts.items()
         }
         squares = np.zeros(len(self._ids))
-        for found in self._rows.values():
+        self.lengths = np.zeros(len(self._ids))
+        """Distinct content words of each node, float64 [nodes in the order of their ids]."""
+        for word, found in self._rows.items():
             squares[found] += self._weight(found)
+            self.lengths[found] += word not in FUNCTION_WORDS
         self._norms = np.sqrt(np.maximum(squares, 1e-12))
 
     def of_words(self, folded: Iterable[str]) -> np.ndarray:
@@ -90,9 +93,25 @@ class TextFitness:
                 values[found] += self._weight(found)
         return values / self._norms
 
+    def rows_with(self, folded: Iterable[str]) -> np.ndarray:
+        """Places (in the order of ids) of the nodes that have all of some words; ascending, none without content words.
+
+        Args:
+            folded: as for :meth:`of_words`.
+        """
+        found: np.ndarray | None = None
+        for key in {singular(part) for word in folded if word not in FUNCTION_WORDS for part in word.split()}:
+            rows = self._rows.get(key, np.empty(0, dtype=np.int64))
+            found = rows if found is None else np.intersect1d(found, rows, assume_unique=True)
+        return np.empty(0, dtype=np.int64) if found is None else found
+
+    def rows_of(self, node_ids: np.ndarray) -> np.ndarray:
+        """Places of nodes of the SKB in the order of ids."""
+        return np.searchsorted(self._ids, node_ids)
+
     def pick(self, values: np.ndarray, node_ids: np.ndarray) -> np.ndarray:
         """Those of ``values`` (of :meth:`of_words`) that belong to some nodes of the SKB; float64 [node_ids]."""
-        return values[np.searchsorted(self._ids, node_ids)]
+        return values[self.rows_of(node_ids)]
 
     def _weight(self, found: np.ndarray) -> float:
         return float(np.log(len(self._ids) / len(found)) ** 2)

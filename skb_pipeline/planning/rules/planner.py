@@ -17,6 +17,7 @@ import duckdb
 import numpy as np
 
 from skb_pipeline.datasets.spec import DatasetSpec
+from skb_pipeline.linking.abbreviations import says_the_same
 from skb_pipeline.linking.name_index import Match, Mention, NameIndex
 from skb_pipeline.planning.rules.directions import Senses
 from skb_pipeline.planning.rules.fitness import TextFitness
@@ -24,11 +25,23 @@ from skb_pipeline.planning.rules.neighbours import Neighbours
 from skb_pipeline.planning.rules.options import Option, OptionMaker
 from skb_pipeline.planning.rules.reading import Place, Reading, read
 from skb_pipeline.planning.rules.vocabulary import Spot, Vocabulary
-from skb_pipeline.plans.plan import TARGET, Anchor, Direction, Hop, Plan, RiskLevel, Target, ValidatedPlan
+from skb_pipeline.planning.rules.worth import NameWorth
+from skb_pipeline.plans.plan import (
+    TARGET,
+    Anchor,
+    Direction,
+    Dropped,
+    Hop,
+    Plan,
+    PlanStatus,
+    RiskLevel,
+    Target,
+    ValidatedPlan,
+)
 from skb_pipeline.plans.schema import GraphSchema, Triple
 from skb_pipeline.plans.validation import MAX_ANCHORS, MAX_HOPS, validate
 
-VERSION = "5"
+VERSION = "6"
 
 
 _OPTIONS = 8
@@ -125,6 +138,7 @@ class RulesPlanner:
         self._maker = OptionMaker(self.schema, _edges_per_triple(con), spec.planner, senses)
         self._neighbours = Neighbours(con)
         self._fitness = TextFitness(con) if check_answers else None
+        self._worth = NameWorth(con, self._fitness, self.index) if self._fitness is not None else None
 
     def plan(self, question: str, entities: Sequence[str] | None = None) -> PlannedQuestion:
         """Plan one question. Never raises for what a question says; a question without a plan has an outcome too.
@@ -136,17 +150,22 @@ class RulesPlanner:
         """
         start = time.perf_counter()
         text, mentions = self._mentions(question, entities)
-        reading = read(text, mentions, self.vocabulary)
+        reading = read(text, mentions, self.vocabulary, self._is_common if entities is None else _is_never_common)
         chosen, target, notes = self._choose(reading)
+        notes.extend(dict.fromkeys(self._use_note(reading, place) for place in reading.guessed))
+        notes.extend(f"no condition: {p.mention.text!r} may hold or not" for p in reading.open)
         if chosen:
-            plan = _assemble(reading, chosen, target, notes)
             outcome = PlanOutcome.PLANNED
+            validated = validate(_assemble(reading, chosen, target, notes), self.schema)
+            left_out = self._left_out(reading, target, chosen)
+            notes.extend(f"left out: {place.mention.text!r} is {why}" for place, why in left_out)
         else:
+            outcome = _failure(question, reading)
+            reason = self._why_none(outcome, reading, target)
             types = [t for t in self.schema.candidate_types if target is not None and t in target.meanings]
-            plan = Plan(target=Target(labels=types), risk_level=RiskLevel.NO_TRADE)
-            outcome = _failure(question, mentions)
-            notes.append(f"no plan: {outcome.value}")
-        validated = validate(plan, self.schema)
+            dropped = [Dropped(part="plan", reason=reason)]
+            validated = ValidatedPlan(status=PlanStatus.FALLBACK, plan=None, dropped=dropped, search_types=types)
+            notes.append(f"no plan, {outcome.value}: {reason}")
         if outcome is PlanOutcome.PLANNED and validated.plan is None:
             outcome = PlanOutcome.INVALID
             notes.extend(f"{fault.part}: {fault.reason}" for fault in validated.faults)
@@ -181,10 +200,10 @@ class RulesPlanner:
 
     def _choose(self, reading: Reading) -> tuple[list[Option], Spot | None, list[str]]:
         """The options that make the plan, one for each mention that is used, the target's noun, and notes."""
-        target = reading.nouns[0] if reading.nouns else None
+        target = reading.asked_for(self.schema.candidate_types)
         types = [t for t in self.schema.candidate_types if target is None or t in target.meanings]
         notes = [_target_note(reading, target, types)]
-        groups = _same_things(reading.places)
+        groups = _same_things(reading)
         best = _Choice(False, -np.inf, [])
         fits = self._fitness.of_words(reading.unused()) if self._fitness is not None else None
         for target_type in types:
@@ -193,6 +212,58 @@ class RulesPlanner:
             if found is not None and found.rank > best.rank:
                 best = found
         return best.options, target, notes
+
+    def _is_common(self, question: str, mention: Mention) -> bool:
+        return self._worth is not None and self._worth.common(question, mention) is not None
+
+    def _use_note(self, reading: Reading, place: Place) -> str:
+        why = self._worth.common(reading.question, place.mention) if self._worth is not None else None
+        return f"for ranking only: {place.mention.text!r} {why}"
+
+    def _left_out(self, reading: Reading, target: Spot | None, chosen: Sequence[Option]) -> list[tuple[Place, str]]:
+        """Names that are no part of a plan, each with the reason."""
+        groups = _same_things(reading)
+        used = [group for group in groups if any(option.place in group for option in chosen)]
+        found = []
+        for number, group in enumerate(groups):
+            if group not in used:
+                many = "one more than a plan may hold"
+                why = self._why_left_out(reading, group[0], target, chosen) if number < MAX_ANCHORS else many
+                found.append((group[0], why))
+        return found
+
+    def _why_left_out(self, reading: Reading, place: Place, target: Spot | None, chosen: Sequence[Option]) -> str:
+        target_type = chosen[0].target
+        options = self._maker.options(reading, place, target, target_type)
+        if not options:
+            return (
+                "denied, which no relation that fits can express"
+                if reading.denied(place)
+                else f"joined to {target_type} by no relation of the schema"
+            )
+        if self._fitness is None:
+            return "joined by no relation that fits the others"
+        options = [o for o in options if o.negated or len(self._neighbours.of_option(o))]
+        if not options:
+            return f"linked with no {target_type} by a relation that fits"
+        answers = [self._neighbours.answers([*chosen, option]) for option in options]
+        if all(found is not None and not len(found) for found in answers):
+            return f"met by no {target_type} that meets the other conditions"
+        return "joined only by a guess, which fits the words less than leaving it out"
+
+    def _why_none(self, outcome: PlanOutcome, reading: Reading, target: Spot | None) -> str:
+        """Why a question gets no plan."""
+        if outcome is PlanOutcome.NO_TEXT:
+            return "the question has no text"
+        if outcome is PlanOutcome.NO_MENTION:
+            common = dict.fromkeys(repr(place.mention.text) for place in reading.guessed)
+            exception = f" (but for common words: {', '.join(common)})" if common else ""
+            return f"the question names nothing that the SKB has{exception}"
+        types = [t for t in self.schema.candidate_types if target is None or t in target.meanings]
+        if not types:
+            return f"the question asks for {' or '.join(sorted(target.meanings if target else ()))}, no candidate type"
+        names = ", ".join(repr(p.mention.text) for p in reading.places)
+        return f"{names}: linked with no {' or '.join(types)} by a relation that fits"
 
     def _usable(self, reading: Reading, places: Sequence[Place], target: Spot | None, target_type: str) -> list[Option]:
         """The best options of one thing, wherever the question mentions it."""
@@ -229,18 +300,26 @@ class RulesPlanner:
         return _FIT * float(self._fitness.pick(fits, targets).max()) + _BROAD * (len(targets) > _FEW)
 
 
-def _same_things(places: Sequence[Place]) -> list[list[Place]]:
-    """Mentions of the same nodes together: a name that is repeated, or a symbol in brackets behind it."""
+def _same_things(reading: Reading) -> list[list[Place]]:
+    """Mentions of the same nodes together, as when a name is repeated, and those that are said to be the same."""
     groups: list[list[Place]] = []
-    for place in places:
+    for place in reading.places:
         for group in groups:
             nodes, other = group[0].mention.nodes, place.mention.nodes
-            if any(np.array_equal(nodes[label], other[label]) for label in nodes.keys() & other.keys()):
+            same = any(np.array_equal(nodes[label], other[label]) for label in nodes.keys() & other.keys())
+            if same or _is_also_called(reading, group[-1], place):
                 group.append(place)
                 break
         else:
             groups.append([place])
     return groups
+
+
+def _is_also_called(reading: Reading, one: Place, other: Place) -> bool:
+    """Whether the question gives a second name right behind a first: ``tumor necrosis factor (TNF)``."""
+    first, second = one.mention, other.mention
+    between, behind = reading.question[first.end : second.start], reading.question[second.end :]
+    return first.end < second.start and says_the_same(between, behind, first.text, second.text)
 
 
 def _combinations(reading: Reading, choices: Sequence[Sequence[Option]]) -> list[tuple[float, list[Option]]]:
@@ -286,9 +365,8 @@ def _assemble(reading: Reading, chosen: Sequence[Option], target: Spot | None, n
         label = option.via or target_type
         hops.append(_hop(var, option.relations[0], end, label, option.directions[0], negated=option.negated))
         notes.append(_option_note(option))
-    taken = [group for group in _same_things(reading.places) if any(o.place in group for o in chosen)]
+    taken = [group for group in _same_things(reading) if any(o.place in group for o in chosen)]
     left_out = [p for p in reading.places if not any(p in group for group in taken)]
-    notes.extend(f"left out: {p.mention.text!r} is {_why_left_out(reading, p)}" for p in left_out)
     rest = _relevance_text(reading, [p for group in taken for p in group])
     if rest:
         notes.append(f"for ranking only: {rest!r}")
@@ -302,18 +380,12 @@ def _assemble(reading: Reading, chosen: Sequence[Option], target: Spot | None, n
 
 def _relevance_text(reading: Reading, taken: Sequence[Place]) -> str:
     """What nothing has used. A name that is denied is no part of it: it would draw up what is not wanted."""
-    denied = [p for p in reading.places if reading.denied(p)]
+    denied = [p for p in (*reading.places, *reading.guessed) if reading.denied(p)]
     gaps = [reading.left_gap(p.first) for p in denied]
     kept = [i for i in reading.negations if not any(low <= i < high for low, high in gaps)]
     spots = [*reading.qualifiers, *reading.nouns, *reading.relations]
     used = [(p.first, p.last) for p in [*taken, *denied]] + [(spot.first, spot.last) for spot in spots]
     return reading.rest(used, kept)
-
-
-def _why_left_out(reading: Reading, place: Place) -> str:
-    if reading.denied(place):
-        return "denied, which no relation that fits can express"
-    return "joined by no relation that fits"
 
 
 def _hop(start: str, relation: str, end: str, label: str, direction: Direction, *, negated: bool = False) -> Hop:
@@ -334,7 +406,7 @@ def _risk(
             spoken[option.place.first] = option
         else:
             guessed = True
-    misspelt = any(o.place.mention.match >= Match.SHORT for o in chosen)
+    misspelt = any(o.place.mention.match > Match.PLURAL for o in chosen)
     if target is None or guessed or misspelt or left_out:
         return RiskLevel.WEAK
     ambiguous = any(sum(map(len, o.place.mention.nodes.values())) > 1 for o in chosen)
@@ -346,10 +418,15 @@ def _joined_alike(one: Option, other: Option) -> bool:
     return paths[0] == paths[1]
 
 
-def _failure(question: str, mentions: Sequence[Mention]) -> PlanOutcome:
+def _failure(question: str, reading: Reading) -> PlanOutcome:
     if not question.strip():
         return PlanOutcome.NO_TEXT
-    return PlanOutcome.NO_RELATION if mentions else PlanOutcome.NO_MENTION
+    return PlanOutcome.NO_RELATION if reading.places else PlanOutcome.NO_MENTION
+
+
+def _is_never_common(question: str, mention: Mention) -> bool:
+    """Names that are given from outside are meant."""
+    return False
 
 
 def _target_note(reading: Reading, target: Spot | None, types: Sequence[str]) -> str:

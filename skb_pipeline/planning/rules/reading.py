@@ -5,17 +5,19 @@ Positions are those of words. The gaps around a mention in which words may speak
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from skb_pipeline.linking.folding import FUNCTION_WORDS, Word, words
 from skb_pipeline.linking.name_index import Mention
+from skb_pipeline.planning.rules.clues import INTRODUCING, PAUSES, in_another_sense, is_quoted, left_open, spoken_of
 from skb_pipeline.planning.rules.vocabulary import Spot, Vocabulary
 
 _COORDINATORS = frozenset({"and", "or", "but", "that", "which", "who", "while", "whose", "as", "well", "both", "also"})
 _LISTING = frozenset({"and", "or", "both", "as", "well", "also", "either", "the", "a", "an", "with", "together"})
-_PAUSES = ",;.:?!"
+_PREAMBLE = 2
+"""Content words before what is asked for, at most, where that is of no candidate type."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +37,10 @@ class Reading:
     Attributes:
         question: the text.
         words: all of its words.
-        places: mentions in order.
+        places: mentions that are conditions, in order.
+        guessed: mentions that may be no names (see ``worth``), in order: conditions at most guessed, which a plan may
+            rank by but must not filter by.
+        open: mentions of which the question says that they may hold or not (``with or without``).
         qualifiers: type words that only say what a mention is (``the gene KCNQ1``).
         nouns: all other type words, in order: what is asked for, and what lies between.
         relations: relation words outside mentions.
@@ -46,6 +51,8 @@ class Reading:
     question: str
     words: tuple[Word, ...]
     places: tuple[Place, ...]
+    guessed: tuple[Place, ...]
+    open: tuple[Place, ...]
     qualifiers: tuple[Spot, ...]
     nouns: tuple[Spot, ...]
     relations: tuple[Spot, ...]
@@ -55,7 +62,8 @@ class Reading:
     @cached_property
     def _stops(self) -> list[tuple[int, int]]:
         """Mentions and nouns, which bound a gap, in order."""
-        return sorted([(p.first, p.last) for p in self.places] + [(n.first, n.last) for n in self.nouns])
+        places = [*self.places, *self.guessed, *self.open]
+        return sorted([(p.first, p.last) for p in places] + [(n.first, n.last) for n in self.nouns])
 
     def left_gap(self, first: int) -> tuple[int, int]:
         """Positions [low, high) from the mention (left out) or noun (taken in) before to a thing at ``first``.
@@ -79,7 +87,8 @@ class Reading:
         before = [p for p in self.places if p.last < place.first]
         if not before:
             return None
-        ignored = {i for q in self.qualifiers for i in range(q.first, q.last + 1)}
+        ranges = [(q.first, q.last) for q in self.qualifiers] + [(p.first, p.last) for p in self.guessed]
+        ignored = {i for first, last in ranges for i in range(first, last + 1)}
         between = [w.folded for i, w in self._between(before[-1].last, place.first) if i not in ignored]
         return before[-1] if _LISTING.issuperset(between) else None
 
@@ -95,6 +104,25 @@ class Reading:
             if other.first > last.last and self.continues_list(other) is last:
                 last = other
         return first.first, last.last
+
+    def asked_for(self, candidates: Collection[str]) -> Spot | None:
+        """The noun for what is asked for: the first of a candidate type, or a noun of another type that stands before
+        it, with next to nothing said before; None where there is neither."""
+        for noun in self.nouns:
+            if noun.meanings.intersection(candidates):
+                return noun
+            if noun is self.nouns[0] and self._content_before(noun.first) <= _PREAMBLE:
+                return noun
+        return None
+
+    def _content_before(self, place: int) -> int:
+        """Content words before a word in its sentence, those of mentions included."""
+        count = 0
+        for i in range(place - 1, -1, -1):
+            if any(c in ".?!" for c in self.question[self.words[i].end : self.words[i + 1].start]):
+                break
+            count += self.words[i].folded not in FUNCTION_WORDS
+        return count
 
     def negated(self, gap: tuple[int, int]) -> bool:
         """Whether a free negation word stands in a gap."""
@@ -146,16 +174,28 @@ class Reading:
         return [(i, self.words[i]) for i in range(last + 1, first)]
 
     def _pause_before(self, i: int) -> bool:
-        return any(c in _PAUSES for c in self.question[self.words[i - 1].end : self.words[i].start])
+        return any(c in PAUSES for c in self.question[self.words[i - 1].end : self.words[i].start])
 
 
-def read(question: str, mentions: Sequence[Mention], vocabulary: Vocabulary) -> Reading:
-    """Take a question apart around its mentions."""
+def read(
+    question: str,
+    mentions: Sequence[Mention],
+    vocabulary: Vocabulary,
+    common: Callable[[str, Mention], bool] = lambda question, mention: False,
+) -> Reading:
+    """Take a question apart around its mentions.
+
+    Args:
+        common: whether a mention is likelier a word like any other than a name. It is a condition all the same where
+            the question says so: by quotes, a type word beside it, or a word for a relation right before it.
+    """
     found = tuple(words(question))
     places = [place for mention in mentions if (place := _place(mention, found)) is not None]
     free = [not any(p.first <= i <= p.last for p in places) for i in range(len(found))]
-    nouns = vocabulary.type_spots(found, free)
     relations = vocabulary.relations.find(found, free)
+    nouns = [
+        n for n in vocabulary.type_spots(found, free) if not in_another_sense(n, question, found, free, vocabulary)
+    ]
     covered = {i for spot in relations for i in range(spot.first, spot.last + 1)}
     negations = vocabulary.negation_spots(found)
     qualifiers: list[Spot] = []
@@ -170,10 +210,22 @@ def read(question: str, mentions: Sequence[Mention], vocabulary: Vocabulary) -> 
         qualifiers.extend(spot for spot in beside if spot not in qualifiers)
         names = frozenset().union(*(spot.meanings for spot in beside)) & place.mention.nodes.keys()
         places[n] = Place(place.mention, place.first, place.last, names)
+    undecided = [p for p in places if left_open(p.first, found)]
+    conditions = [p for p in places if p not in undecided]
+    guessed = [
+        p
+        for p in conditions
+        if not p.qualified
+        and not is_quoted(question, p.mention.start, p.mention.end)
+        and not spoken_of(p.first, found, relations)
+        and common(question, p.mention)
+    ]
     return Reading(
         question,
         found,
-        tuple(places),
+        tuple(p for p in conditions if p not in guessed),
+        tuple(guessed),
+        tuple(undecided),
         tuple(qualifiers),
         tuple(noun for noun in nouns if noun not in qualifiers),
         tuple(relations),
@@ -196,7 +248,4 @@ def _qualifies(spot: Spot, place: Place, found: Sequence[Word]) -> bool:
     between = found[spot.last + 1 : place.first]
     if spot.last >= place.first or len(between) > 3:
         return False
-    return all(word.folded in _INTRODUCING for word in between)
-
-
-_INTRODUCING = frozenset({"the", "a", "an", "such", "as", "like", "called", "named", "including", "both", "either"})
+    return all(word.folded in INTRODUCING for word in between)

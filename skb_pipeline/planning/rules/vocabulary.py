@@ -10,6 +10,13 @@ from typing import NamedTuple, Self
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.linking.folding import FUNCTION_WORDS, Word, fold, singular, stem
 
+_IRREGULAR = frozenset(
+    fold(
+        "bought built caught chosen drawn driven fed found given held kept known led made run seen sent shown sold "
+        "taken taught thrown understood won written"
+    ).split()
+)
+
 
 class Spot(NamedTuple):
     """Words ``first`` to ``last`` (positions, both included) of a question, and what they may stand for."""
@@ -103,8 +110,34 @@ class Vocabulary:
         return merged
 
     def negation_spots(self, found: Sequence[Word]) -> list[int]:
-        """Positions of negation words."""
-        return [i for i, word in enumerate(found) if word.folded in self.negations]
+        """Positions of negation words, but for those that deny nothing: ``not only``, ``with or without``."""
+        folded = [word.folded for word in found]
+        return [i for i, word in enumerate(folded) if word in self.negations and not _denies_nothing(folded, i)]
+
+
+_NO_DENIAL = frozenset({"only", "just", "merely", "solely", "simply", "necessarily", "exclusively"})
+"""Behind a negation word: it denies nothing (``not only X but also Y``)."""
+_BOUNDS = frozenset({"more", "less", "fewer", "later", "earlier", "longer", "higher", "lower", "older", "younger"})
+_OPEN_PAIRS = (("with", "without"), ("whether", "not"))
+
+
+def _denies_nothing(folded: Sequence[str], i: int) -> bool:
+    behind = folded[i + 1 : i + 3]
+    if behind[:1] and behind[0] in _NO_DENIAL:
+        return True
+    if len(behind) == 2 and behind[0] in _BOUNDS and behind[1] == "than":
+        return True  # "no more than"
+    either = tuple(folded[max(0, i - 2) : i + 1])
+    return any(either == (one, "or", other) for one, other in _OPEN_PAIRS) or tuple(folded[i : i + 3]) == (
+        "without",
+        "or",
+        "with",
+    )
+
+
+def is_participle(folded: str) -> bool:
+    """Whether a word may be a past participle."""
+    return folded.endswith("ed") or folded in _IRREGULAR
 
 
 def _joined(between: Sequence[Word]) -> bool:

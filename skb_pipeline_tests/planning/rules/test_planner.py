@@ -270,6 +270,53 @@ def test_risk_levels(planner) -> None:
 
 
 @pytest.mark.parametrize(
+    ("question", "reason"),
+    [
+        ("Which genes are targets of Heparin and metabolize Warfarin?", "met by no gene that meets the other"),
+        ("Which drugs treat migraine and bind Wiskott-Aldrich syndrome?", "linked with no drug by a relation"),
+        ("Which tissues go with spleen and PTGS1?", "linked with no tissue by a relation that fits"),
+        ("Which drugs treat migraine with or without asthma?", "no condition: 'asthma' may hold or not"),
+    ],
+)
+def test_reasons_for_what_is_left_out_are_true(planner, question, reason) -> None:
+    planned = planner.plan(question)
+    assert len(planned.validated.plan.anchors) == 1
+    assert any(reason in note for note in planned.explanation), planned.explanation
+
+
+@pytest.mark.parametrize("denial", ["not only treat migraine but also", "treat migraine and no less than"])
+def test_what_denies_nothing_is_no_denial(planner, denial) -> None:
+    planned = planner.plan(f"Which drugs {denial} bind PTGS1?")
+    assert {a.text for a in planned.validated.plan.anchors} == {"migraine", "PTGS1"}
+    assert not any(hop.negated for hop in planned.validated.plan.hops)
+
+
+def test_a_type_that_is_no_candidate_blocks_a_plan_only_where_it_is_asked_for(con) -> None:
+    spec = spec_with().model_copy(update={"candidates": ["drug"]})
+    planner = RulesPlanner(con, spec)
+    asked = planner.plan("Which genes are linked to migraine?")
+    assert asked.outcome is PlanOutcome.NO_RELATION
+    assert asked.validated.dropped[0].reason == "the question asks for gene, no candidate type"
+    told = planner.plan("Modern sequencing has changed how genes are studied, but what treats migraine?")
+    assert plans_agree(told.validated.plan, expected("drug", ("migraine", "disease", "indication")))
+
+
+@pytest.mark.parametrize(
+    ("question", "target"),
+    [
+        ("Is tissue damage a sign of migraine, and which drugs treat it?", "drug"),
+        ("For the condition of weariness, which drugs that treat migraine are good?", "drug"),
+        ("Which tissue expresses PTGS1?", "tissue"),
+        ("the disease linked to WAS", "disease"),
+        ("a gene expressed in liver", "gene"),
+    ],
+)
+def test_type_words_in_another_sense_are_not_asked_for(planner, question, target) -> None:
+    planned = planner.plan(question)
+    assert planned.validated.plan.target.labels == [target], planned.explanation
+
+
+@pytest.mark.parametrize(
     ("question", "outcome"),
     [
         ("", PlanOutcome.NO_TEXT),
@@ -284,7 +331,9 @@ def test_no_plan_has_a_reason(planner, question, outcome) -> None:
     assert planned.outcome is outcome
     assert planned.validated.status is PlanStatus.FALLBACK
     assert planned.validated.plan is None
-    assert planned.explanation[-1] == f"no plan: {outcome.value}"
+    assert planned.explanation[-1].startswith(f"no plan, {outcome.value}: ")
+    assert [part.part for part in planned.validated.dropped] == ["plan"]
+    assert planned.validated.dropped[0].reason in planned.explanation[-1]
 
 
 def test_preferred_relation(con) -> None:
