@@ -32,15 +32,16 @@ class Trust(Section):
     Attributes:
         by: the list whose plans count; default: the list itself.
         none: where no plan gave candidates. A list that comes from plans has no hits then.
-        no_trade, weak, normal, aggressive: by risk level.
+        no_trade, weak, normal, aggressive: by risk level. Default of ``no_trade``: 0 for a list whose own plans count,
+            1 for others.
     """
 
     by: str | None = None
-    none: float = Field(default=1, ge=0, allow_inf_nan=False)
-    no_trade: Factor = 0
-    weak: Factor = 1
-    normal: Factor = 1
-    aggressive: Factor = 1
+    none: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    no_trade: Factor | None = None
+    weak: Factor = 1.0
+    normal: Factor = 1.0
+    aggressive: Factor = 1.0
 
     @model_validator(mode="after")
     def _are_factors(self) -> Self:
@@ -55,8 +56,8 @@ class Trust(Section):
         return self
 
     def _of(self, level: RiskLevel) -> Factor:
-        given: Factor = getattr(self, level.value)
-        return given
+        given: Factor | None = getattr(self, level.value)
+        return (0.0 if self.by is None else 1.0) if given is None else given
 
     def factor(self, risk_level: str | None, bucket: str | None) -> Fraction:
         """The factor of a cell as the decimal number it is written as.

@@ -30,6 +30,11 @@ def test_a_factor_is_that_of_risk_level_and_candidates(level: str | None, bucket
     assert TABLE.factor(level, bucket) == factor
 
 
+def test_what_nobody_would_trade_on_says_nothing_against_other_lists() -> None:
+    assert Trust(by="graph").factor("no_trade", "1-10") == 1
+    assert Trust(by="graph", no_trade=0.5).factor("no_trade", "1-10") == Fraction(1, 2)
+
+
 def test_a_question_whose_plan_gave_nothing_has_a_cell_of_its_own() -> None:
     for no in (None, float("nan")):
         rows = [("a", "weak", "1-10"), ("b", "weak", no), ("c", no, no), ("d", "weak", "1-10")]

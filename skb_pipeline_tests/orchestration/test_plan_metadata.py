@@ -1,13 +1,14 @@
 """Rows and metadata of plans, from a file and from a server."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from skb_pipeline.orchestration.assets.planning import engine_metadata, plan_rows
-from skb_pipeline.planning.engines.base import PlanCause
+from skb_pipeline.planning.engines.base import PlanCause, PlanRecord, fallback_rate
 from skb_pipeline.planning.engines.from_file import FileEngine
 from skb_pipeline.planning.engines.kept_replies import CachedChat, open_replies
 from skb_pipeline.planning.engines.language_model import LanguageModelPlanner
@@ -31,6 +32,12 @@ def test_rows_of_a_file_for_other_questions_are_counted(tmp_path: Path) -> None:
     assert [r.cause for r in records] == [PlanCause.NOT_IN_FILE, PlanCause.INVALID, PlanCause.NOT_IN_FILE]
     assert engine_metadata(engine, records, None, first=True)["rows for other questions"] == 2
     assert engine_metadata(engine, records, None, first=False)["file rows for other questions"] == 2
+
+
+def test_silence_on_what_names_nothing_is_no_failure() -> None:
+    causes = [PlanCause.NO_MENTION, PlanCause.NO_RELATION, PlanCause.SKIPPED, PlanCause.NOT_ASKED, PlanCause.NO_MENTION]
+    unplanned = PlanRecord.not_asked("q", "rules")
+    assert fallback_rate(replace(unplanned, cause=cause) for cause in causes) == 1 / 4
 
 
 def test_of_a_long_list_of_models_some_are_shown_and_the_others_counted(tmp_path: Path) -> None:

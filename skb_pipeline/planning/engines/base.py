@@ -133,11 +133,14 @@ class PlanRecord:
         return cls(query_id, engine, PlanCause.CONNECTION, fallback, unanswered=True)
 
 
+_RIGHTLY_NONE = (PlanCause.SKIPPED, PlanCause.NO_MENTION)
+
+
 def fallback_rate(records: Iterable[PlanRecord]) -> float:
     """Share without a plan among the questions asked; 0 where none was. Text search that the planner asked for is no
-    failure of it."""
+    failure of it, nor is its silence on a question that names nothing."""
     asked = [record for record in records if record.cause is not PlanCause.NOT_ASKED]
-    failed = [r for r in asked if r.validated.plan is None and r.cause is not PlanCause.SKIPPED]
+    failed = [r for r in asked if r.validated.plan is None and r.cause not in _RIGHTLY_NONE]
     return len(failed) / len(asked) if asked else 0.0
 
 
