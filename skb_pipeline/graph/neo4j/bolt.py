@@ -151,8 +151,10 @@ class _Found:
 
 def _put_together(records: Sequence[Record], compiled: CompiledCypher, limit: int, start: float) -> GraphResult:
     """What all parts of a plan with optional conditions give."""
-    by_part = {record["part"]: record for record in records}
-    found = {part: _Found.of(by_part[part]["answers"]) for part in compiled.parts}
+    # Some stores give no record at all for a part whose labels no node has.
+    answers = {record["part"]: record["answers"] for record in records}
+    n_all = sum(record["n"] for record in records if record["part"] == -1)
+    found = {part: _Found.of(answers.get(part, [])) for part in compiled.parts}
     every = np.unique(np.concatenate([part.ids for part in found.values()]))
     canonical = np.zeros(len(every), dtype=np.int64)
     has, meets = np.zeros(len(every), dtype=np.bool_), np.zeros(len(every), dtype=np.bool_)
@@ -171,7 +173,7 @@ def _put_together(records: Sequence[Record], compiled: CompiledCypher, limit: in
     lacking = int(np.count_nonzero(~has[nodes]))
     kept = meets[nodes]
     nodes, scores = nodes[kept], scores[kept]
-    weighed = weigh(nodes, scores, met, by_part[-1]["n"], len(every))
+    weighed = weigh(nodes, scores, met, n_all, len(every))
     first = np.lexsort((canonical[nodes], -weighed.scores))[:limit]
     return GraphResult(
         node_ids=every[nodes[first]],
