@@ -5,7 +5,8 @@ questions only. For every rank constant, weight of ``dense`` and weight of ``gra
 question are tabulated. A table of weights of ``graph`` by risk level and number of candidates, and of ``dense`` by risk
 level, is then a choice of columns, and the one with the highest mean of the four metrics is found exactly. The weight
 of ``graph`` may only fall with the number of candidates and rise with the risk level, that of ``dense`` only fall with
-the risk level, since some cells have few questions. Datasets count alike, however many questions they have.
+the risk level, since some cells have few questions. Where no plan gave candidates dense counts as much as bm25, as it
+does in ``text``: silence of the graph must not cost anything. Datasets count alike, however many questions they have.
 
 *Leave one out*: the table is fitted without a dataset and judged on it, beside its parts.
 
@@ -38,7 +39,7 @@ GRAPH = (0.0, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 """Weights of graph beside 1 of bm25."""
 DENSE = (0.1, 0.25, 0.5, 0.75, 1.0)
 """The same of dense."""
-K = (10, 20, 60)
+K = (20, 60)
 LEVELS = (RiskLevel.WEAK, RiskLevel.NORMAL, RiskLevel.AGGRESSIVE)
 HITS = 200
 """Hits per list that are looked at; deeper ones hardly reach the first twenty."""
@@ -164,22 +165,23 @@ def fitted(datasets: Sequence[Tabulated]) -> tuple[Choice, float]:
     best: tuple[Choice, float] | None = None
     shape = len(LEVELS), len(BUCKETS), len(GRAPH)
     for k in K:
-        silent, gain = {}, {}
+        gain = {}
         for dense in DENSE:
             values = [
                 (own.cell, own.metrics[dense, k].mean(axis=1) / len(own.cell) / len(datasets)) for own in datasets
             ]
-            silent[dense] = sum(float(value[0, cell < 0].sum()) for cell, value in values)
+            if dense == 1:
+                silent = sum(float(value[0, cell < 0].sum()) for cell, value in values)
             cells = range(shape[0] * shape[1])
             gain[dense] = sum(
                 np.stack([value[:, cell == c].sum(axis=1) for c in cells]).astype(float) for cell, value in values
             ).reshape(shape)
-        for falling in combinations_with_replacement(sorted(DENSE, reverse=True), len(LEVELS) + 1):
-            own = np.stack([gain[dense][level] for level, dense in enumerate(falling[1:])])
+        for falling in combinations_with_replacement(sorted(DENSE, reverse=True), len(LEVELS)):
+            own = np.stack([gain[dense][level] for level, dense in enumerate(falling)])
             table, value = best_table(own)
-            value += silent[falling[0]]
+            value += silent
             if best is None or value > best[1] + 1e-9:
-                best = Choice(k, falling, table.ravel()), value
+                best = Choice(k, (1.0, *falling), table.ravel()), value
     assert best is not None
     return best
 

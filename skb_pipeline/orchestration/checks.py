@@ -165,8 +165,8 @@ def _leaking(answers: pd.DataFrame) -> int:
 
 @_check("planning/query_plans", blocking=False)
 def plans_are_made(context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam) -> dg.AssetCheckResult:
-    """Of the questions asked, no more than `plans.max_fallback_rate` are left without a plan. One that names nothing, and
-    one for which the planner chose text search, needs none."""
+    """Of the questions asked, no more than `plans.max_fallback_rate` are left without a plan. One that names nothing,
+    and one for which the planner chose text search, needs none."""
     made = workspace.store.require(context.partition_key, "planning/query_plans").metadata
     most = workspace.spec(context.partition_key).plans.max_fallback_rate
     return dg.AssetCheckResult(

@@ -27,13 +27,20 @@ def test_the_built_in_systems(tmp_path: Path) -> None:
     fused, text = built_in["fused"], built_in["text"]
     assert isinstance(fused, RRFSystem)
     assert (fused.components, fused.weight_of, fused.k, fused.depth) == (
-        ("graph", "bm25", "dense"), dict.fromkeys(("graph", "bm25", "dense"), Fraction(1)), 10, 100,
+        ("graph", "bm25", "dense"), dict.fromkeys(("graph", "bm25", "dense"), Fraction(1)), 20, 100,
     )  # fmt: skip
     for level in ("weak", "normal", "aggressive"):
         factors = getattr(fused.trust["graph"], level)
         assert list(factors) == list(BUCKETS)
         assert list(factors.values()) == sorted(factors.values(), reverse=True), "the more candidates, the less"
     assert text.components == ("bm25", "dense")
+    assert isinstance(text, RRFSystem)
+    # Where no plan gave candidates, it is the ranking of text.
+    without = {name: w * (fused.trust[name].factor(None, None) if name in fused.trust else 1)
+               for name, w in fused.weight_of.items()}  # fmt: skip
+    assert without["bm25"] == without["dense"]
+    assert text.weight_of["bm25"] == text.weight_of["dense"]
+    assert text.k == fused.k
     assert built_in.baselines_of("fused") == ["bm25", "dense", "graph", "text"]
     assert built_in.wanted(get_spec("demo")) == built_in.shown
 

@@ -7,8 +7,9 @@ How it reads a question is told in ``docs/planner.md``; the steps are in ``readi
 from __future__ import annotations
 
 import itertools
+import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -19,6 +20,7 @@ import numpy as np
 from skb_pipeline.datasets.spec import DatasetSpec
 from skb_pipeline.linking.abbreviations import says_the_same
 from skb_pipeline.linking.name_index import Match, Mention, NameIndex
+from skb_pipeline.planning.rules.conditions import Stated, fields_of, stated_conditions
 from skb_pipeline.planning.rules.directions import Senses
 from skb_pipeline.planning.rules.fitness import TextFitness
 from skb_pipeline.planning.rules.neighbours import Neighbours
@@ -29,9 +31,11 @@ from skb_pipeline.planning.rules.worth import NameWorth
 from skb_pipeline.plans.plan import (
     TARGET,
     Anchor,
+    Condition,
     Direction,
     Dropped,
     Hop,
+    MatchMode,
     Plan,
     PlanStatus,
     RiskLevel,
@@ -41,9 +45,10 @@ from skb_pipeline.plans.plan import (
 from skb_pipeline.plans.schema import GraphSchema, Triple
 from skb_pipeline.plans.validation import MAX_ANCHORS, MAX_HOPS, validate
 
-VERSION = "6"
+VERSION = "7"
 
 
+_QUOTED = re.compile(r"[\"“][^\"”]*[\"”]")
 _OPTIONS = 8
 """Options tried per mention."""
 _COMBINATIONS = 4096
@@ -135,6 +140,7 @@ class RulesPlanner:
         self.index = index or NameIndex.build(con, spec.linking.name_fields)
         senses = Senses(spec)
         self.vocabulary = Vocabulary.from_spec(spec, senses.added)
+        self._fields = {name: fields_of(spec.node_types[name]) for name in self.schema.candidate_types}
         self._maker = OptionMaker(self.schema, _edges_per_triple(con), spec.planner, senses)
         self._neighbours = Neighbours(con)
         self._fitness = TextFitness(con) if check_answers else None
@@ -154,9 +160,14 @@ class RulesPlanner:
         chosen, target, notes = self._choose(reading)
         notes.extend(dict.fromkeys(self._use_note(reading, place) for place in reading.guessed))
         notes.extend(f"no condition: {p.mention.text!r} may hold or not" for p in reading.open)
-        if chosen:
+        stated = self._stated(reading, chosen, target)
+        notes.extend(f"where {one.field} {one.op} {one.value}" for one in stated)
+        if not chosen and stated:
             outcome = PlanOutcome.PLANNED
-            validated = validate(_assemble(reading, chosen, target, notes), self.schema)
+            validated = validate(self._document_search(reading, target, stated), self.schema)
+        elif chosen:
+            outcome = PlanOutcome.PLANNED
+            validated = validate(_assemble(reading, chosen, target, stated, notes), self.schema)
             left_out = self._left_out(reading, target, chosen)
             notes.extend(f"left out: {place.mention.text!r} is {why}" for place, why in left_out)
         else:
@@ -212,6 +223,34 @@ class RulesPlanner:
             if found is not None and found.rank > best.rank:
                 best = found
         return best.options, target, notes
+
+    def _stated(self, reading: Reading, chosen: Sequence[Option], target: Spot | None) -> list[Stated]:
+        """Conditions on fields of the answers; none inside a name that the plan uses or inside quotes, and without such
+        names only where one type of answer can be meant."""
+        types = [t for t in self.schema.candidate_types if target is None or t in target.meanings]
+        if not chosen and len(types) != 1:
+            return []
+        taken = [(o.place.mention.start, o.place.mention.end) for o in chosen]
+        taken += [quoted.span() for quoted in _QUOTED.finditer(reading.question)]
+        target_type = chosen[0].target if chosen else types[0]
+        return [
+            one
+            for one in stated_conditions(reading.question, self._fields[target_type])
+            if not any(start < one.end and one.start < end for start, end in taken)
+            and self.schema.kind_of(target_type, one.field) is not None
+        ]
+
+    def _document_search(self, reading: Reading, target: Spot | None, stated: Sequence[Stated]) -> Plan:
+        """A plan for a question that names nothing but states conditions."""
+        (target_type,) = (t for t in self.schema.candidate_types if target is None or t in target.meanings)
+        text = reading.rest([*_words_of(reading, stated)], []) or reading.question
+        return Plan(
+            anchors=[Anchor(var="q", text=text, label=target_type, match_mode=MatchMode.DOC)],
+            target=Target(labels=[target_type]),
+            risk_level=RiskLevel.WEAK if target is None else RiskLevel.NORMAL,
+            retrieval_mode="doc_search",
+            where=_conditions(stated),
+        )
 
     def _is_common(self, question: str, mention: Mention) -> bool:
         return self._worth is not None and self._worth.common(question, mention) is not None
@@ -346,7 +385,21 @@ def _combinations(reading: Reading, choices: Sequence[Sequence[Option]]) -> list
     return sorted(found, key=lambda f: -f[0])
 
 
-def _assemble(reading: Reading, chosen: Sequence[Option], target: Spot | None, notes: list[str]) -> Plan:
+def _conditions(stated: Sequence[Stated]) -> list[Condition]:
+    return [Condition(var=TARGET, field=one.field, op=one.op, value=one.value) for one in stated]
+
+
+def _words_of(reading: Reading, stated: Sequence[Stated]) -> Iterator[tuple[int, int]]:
+    """The words that state conditions, by position: first and last of each."""
+    for one in stated:
+        inside = [i for i, word in enumerate(reading.words) if word.start < one.end and one.start < word.end]
+        if inside:
+            yield inside[0], inside[-1]
+
+
+def _assemble(
+    reading: Reading, chosen: Sequence[Option], target: Spot | None, stated: Sequence[Stated], notes: list[str]
+) -> Plan:
     """The plan of the chosen options; notes gain a line per decision and per part left out."""
     anchors, hops = [], []
     target_type = chosen[0].target
@@ -367,7 +420,7 @@ def _assemble(reading: Reading, chosen: Sequence[Option], target: Spot | None, n
         notes.append(_option_note(option))
     taken = [group for group in _same_things(reading) if any(o.place in group for o in chosen)]
     left_out = [p for p in reading.places if not any(p in group for group in taken)]
-    rest = _relevance_text(reading, [p for group in taken for p in group])
+    rest = _relevance_text(reading, [p for group in taken for p in group], stated)
     if rest:
         notes.append(f"for ranking only: {rest!r}")
     return Plan(
@@ -375,17 +428,18 @@ def _assemble(reading: Reading, chosen: Sequence[Option], target: Spot | None, n
         hops=hops,
         target=Target(labels=[target_type], relevance_text=rest),
         risk_level=_risk(reading, chosen, target, left_out, rest),
+        where=_conditions(stated),
     )
 
 
-def _relevance_text(reading: Reading, taken: Sequence[Place]) -> str:
+def _relevance_text(reading: Reading, taken: Sequence[Place], stated: Sequence[Stated]) -> str:
     """What nothing has used. A name that is denied is no part of it: it would draw up what is not wanted."""
     denied = [p for p in (*reading.places, *reading.guessed) if reading.denied(p)]
     gaps = [reading.left_gap(p.first) for p in denied]
     kept = [i for i in reading.negations if not any(low <= i < high for low, high in gaps)]
     spots = [*reading.qualifiers, *reading.nouns, *reading.relations]
     used = [(p.first, p.last) for p in [*taken, *denied]] + [(spot.first, spot.last) for spot in spots]
-    return reading.rest(used, kept)
+    return reading.rest([*used, *_words_of(reading, stated)], kept)
 
 
 def _hop(start: str, relation: str, end: str, label: str, direction: Direction, *, negated: bool = False) -> Hop:

