@@ -116,9 +116,10 @@ def print_metrics(tables: MetricTables, *, split: str, slice_name: str, output: 
             shown = system or (DEFAULT_SYSTEM if DEFAULT_SYSTEM in systems else systems[-1])
             out(difference_text(tables.differences, system=shown, split=split))
             out("Paired differences; * marks an interval without 0.")
-        for told in beside_best_parts(rows, tables.differences, load_registry(Workspace().root).parts):
-            if told.worse:
-                note(f"A fused system is worse than a part of it: {told}")
+            parts = load_registry(Workspace().root).parts
+            for told in beside_best_parts(rows, tables.differences, {shown: parts.get(shown, [])}):
+                if told.worse:
+                    note(f"A part of {shown} alone does better here: {told}")
         return
     if split != "all":
         rows = rows[rows["split"] == split]

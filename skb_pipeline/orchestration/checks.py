@@ -17,7 +17,7 @@ from skb_pipeline.skb.documents import DOCUMENTS
 from skb_pipeline.skb.store import canonical_positions
 from skb_pipeline.storage.duck import connect
 from skb_pipeline.systems.ranked import Ranked
-from skb_pipeline.systems.registry import Registry, load_registry
+from skb_pipeline.systems.registry import DEFAULT_SYSTEM, Registry, load_registry
 from skb_pipeline.workspace import DENSE_FOLDER, METRICS_FILE, SKB_FILE
 
 Check = Callable[..., dg.AssetCheckResult]
@@ -265,10 +265,10 @@ def every_system_is_there(context: dg.AssetCheckExecutionContext, workspace: Wor
 
 @_check("evaluation/metrics", blocking=False)
 def fusion_is_no_worse(context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam) -> dg.AssetCheckResult:
-    """No fused system is worse than the best of its parts: of no metric does the paired interval lie below 0. It looks
-    at validation questions, and only where there are none at test questions, which the numbers then say."""
+    """`fused` is not worse than the best of its parts: of no metric does the paired interval lie below 0. It looks at
+    validation questions, and only where there are none at test questions, which the numbers then say."""
     path = workspace.store.require(context.partition_key, "evaluation/metrics").file(METRICS_FILE)
-    worse = worse_than_parts(path, load_registry(workspace.root).parts)
+    worse = worse_than_parts(path, load_registry(workspace.root).parts, [DEFAULT_SYSTEM])
     return dg.AssetCheckResult(
         passed=not worse, severity=dg.AssetCheckSeverity.WARN, metadata=plain({"worse": worse} if worse else {})
     )

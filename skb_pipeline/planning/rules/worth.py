@@ -2,7 +2,7 @@
 like any other.
 
 The SKB itself tells: of the nodes whose texts have the word, how many are the named node or linked with it? Where
-``asthma`` stands in the text of a drug, that drug mostly has to do with the disease asthma; where ``organization``
+``asthma`` stands in the text of a drug, that drug is mostly about the disease asthma; where ``organization``
 stands in an abstract, that paper has mostly nothing to do with the paper called "Organization".
 """
 

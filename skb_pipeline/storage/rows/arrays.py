@@ -258,6 +258,9 @@ def _is_claimed(folder: Path, fingerprint: dict[str, Any]) -> bool:
         ManifestMismatchError: it belongs to another one, or to none although it holds rows.
     """
     path = folder / FINGERPRINT
+    holds_rows = any(
+        folder.glob(_PARTS)
+    )  # looked for first: another process that starts the cache claims it, then puts
     if path.is_file():
         have = json.loads(path.read_text())
         names = sorted(key for key in have.keys() | fingerprint.keys() if have.get(key) != fingerprint.get(key))
@@ -265,7 +268,7 @@ def _is_claimed(folder: Path, fingerprint: dict[str, Any]) -> bool:
             told = ", ".join(f"{name} is {have.get(name)!r}, expected {fingerprint.get(name)!r}" for name in names)
             raise ManifestMismatchError(f"rows in {folder} were made by something else: {told}")
         return True
-    if any(folder.glob(_PARTS)):
+    if holds_rows:
         raise ManifestMismatchError(f"{folder} holds rows but does not say what made them")
     return False
 
