@@ -23,6 +23,33 @@ _ASKING = frozenset(
 _ASKING_NEAR = 3
 
 
+_WHICH = frozenset(fold("what which whats").split())
+_REQUESTS = frozenset(fold("tell give show name list find want need recommend suggest identify provide bring").split())
+_UP_TO_NOUN = frozenset(
+    fold("s is are was a an the all any every each me us my other some full whole complete set of those these").split()
+)
+"""Between a word that asks and the noun it asks for."""
+_BEFORE_RELATIVE = frozenset(fold("for in to with by of from on at through under over within about").split())
+
+
+def asks_for(noun: Spot, question: str, found: Sequence[Word]) -> bool:
+    """Whether the words right before a noun ask for it: ``what is a product``, ``give me all the products``, but not
+    ``in which products``."""
+    at = noun.first - 1
+    while at >= 0 and found[at].folded in _UP_TO_NOUN and not _paused(question, found, at):
+        at -= 1
+    if at < 0 or _paused(question, found, at):
+        return False
+    if found[at].folded in _WHICH:
+        return at == 0 or found[at - 1].folded not in _BEFORE_RELATIVE or _paused(question, found, at - 1)
+    return found[at].folded in _REQUESTS
+
+
+def _paused(question: str, found: Sequence[Word], at: int) -> bool:
+    """Whether a pause stands behind a word."""
+    return any(c in PAUSES for c in question[found[at].end : found[at + 1].start])
+
+
 def is_quoted(question: str, start: int, end: int) -> bool:
     """Whether a piece of a question stands in quotes."""
     return start > 0 and question[start - 1] in _QUOTES and question[end : end + 1] in _QUOTES

@@ -11,7 +11,15 @@ from functools import cached_property
 
 from skb_pipeline.linking.folding import FUNCTION_WORDS, Word, words
 from skb_pipeline.linking.name_index import Mention
-from skb_pipeline.planning.rules.clues import INTRODUCING, PAUSES, in_another_sense, is_quoted, left_open, spoken_of
+from skb_pipeline.planning.rules.clues import (
+    INTRODUCING,
+    PAUSES,
+    asks_for,
+    in_another_sense,
+    is_quoted,
+    left_open,
+    spoken_of,
+)
 from skb_pipeline.planning.rules.vocabulary import Spot, Vocabulary
 
 _COORDINATORS = frozenset({"and", "or", "but", "that", "which", "who", "while", "whose", "as", "well", "both", "also"})
@@ -106,8 +114,12 @@ class Reading:
         return first.first, last.last
 
     def asked_for(self, candidates: Collection[str]) -> Spot | None:
-        """The noun for what is asked for: the first of a candidate type, or a noun of another type that stands before
-        it, with next to nothing said before; None where there is neither."""
+        """The noun for what is asked for: the first of a candidate type that the words right before ask for, else the
+        first of a candidate type, or a noun of another type that stands before it, with next to nothing said before;
+        None where there is none of these."""
+        for noun in self.nouns:
+            if noun.meanings.intersection(candidates) and asks_for(noun, self.question, self.words):
+                return noun
         for noun in self.nouns:
             if noun.meanings.intersection(candidates):
                 return noun

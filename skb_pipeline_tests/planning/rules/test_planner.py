@@ -468,3 +468,26 @@ def test_without_names_and_conditions_there_is_no_plan(shop: RulesPlanner) -> No
     planned = shop.plan("a light tent for two")
     assert planned.validated.plan is None
     assert planned.outcome is PlanOutcome.NO_MENTION
+
+
+@pytest.mark.parametrize(
+    ("question", "asked"),
+    [
+        # The words right before a noun ask for it, wherever it stands.
+        ("Migraine is a disease with several genes; tell me a drug that treats it.", "drug"),
+        ("Take the genes that Ibuprofen acts on. What disease do they cause?", "disease"),
+        ("PTGS1 is one of the genes that some drugs bind. Give me all of those drugs.", "drug"),
+        ("Some drug acts on a gene, and I want the full set of genes: Ibuprofen.", "gene"),
+        ("A gene causes asthma; what's the drug for it?", "drug"),
+        # Of several the first; and a relative clause does not ask.
+        ("Which drugs treat migraine and what genes do they bind?", "drug"),
+        ("I look at diseases for which drugs must not be given, such as Warfarin.", "disease"),
+        ("the disease, in which genes play a part, of Warfarin", "disease"),
+        # Where no word asks, the first counts.
+        ("drugs for a disease caused by genes like WAS", "drug"),
+    ],
+)
+def test_the_noun_that_is_asked_for_is_the_type_of_the_answers(
+    planner: RulesPlanner, question: str, asked: str
+) -> None:
+    assert f"asked for: {asked} (" in planner.plan(question).explanation[0]
