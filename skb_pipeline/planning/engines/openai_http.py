@@ -12,7 +12,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from functools import cached_property
@@ -35,6 +35,8 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024
 """No plan is near this size; a server that sends more is cut off."""
 MESSAGE_CHARACTERS = 300
 """Of a server's error message, as far as it is passed on."""
+_SURELY_SECRET = 12
+"""Characters from which on a secret is no word of a reply."""
 CONNECT_SECONDS = 10.0
 DESCRIBE_SECONDS = 10.0
 FIRST_BACKOFF_SECONDS = 0.5
@@ -108,7 +110,7 @@ class OpenAIChat:
     thousand times.
 
     The key is sent as a bearer token. It, and what ``extra_body`` takes from the environment, are replaced by ``***``
-    in every message.
+    in every message and reply.
     """
 
     def __init__(self, spec: LanguageModelSpec, environ: Mapping[str, str] = os.environ) -> None:
@@ -275,7 +277,8 @@ class OpenAIChat:
             value = json.loads(content)
             error = error_object(value)
             if error is None:
-                return _Try(read_completion(value, self.spec.name, int(sent[self.spec.max_tokens_field])))
+                completion = read_completion(value, self.spec.name, int(sent[self.spec.max_tokens_field]))
+                return _Try(self._without_secrets(completion))
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
             told = f"no chat completion ({_told(error)}): {self._server_message(content)}"
             return _Try(Failed(PlanCause.MALFORMED, self._shown(told)))
@@ -386,10 +389,29 @@ class OpenAIChat:
 
     def _shown(self, text: str) -> str:
         """Mask secrets, then shorten: the other way round a part of one could stay at the end."""
-        masked = text
-        for secret in self._secrets:
-            masked = masked.replace(secret, "***")
-        return sound(masked)[:MESSAGE_CHARACTERS]
+        return sound(self._masked(text, self._secrets))[:MESSAGE_CHARACTERS]
+
+    @staticmethod
+    def _masked(text: str, secrets: Iterable[str]) -> str:
+        for secret in secrets:
+            text = text.replace(secret, "***")
+        return text
+
+    def _without_secrets(self, completion: Completion) -> Completion:
+        """A reply is kept and shown, and a server may put what it was sent into it. A key as short as a word, such as
+        ``EMPTY`` for servers that want none, stays: it may be a word of the reply."""
+        long = [secret for secret in self._secrets if len(secret) >= _SURELY_SECRET]
+
+        def masked(text: str | None) -> str | None:
+            return None if text is None else self._masked(text, long)
+
+        return replace(
+            completion,
+            text=masked(completion.text),
+            reasoning=masked(completion.reasoning),
+            finish_reason=masked(completion.finish_reason),
+            model=self._masked(completion.model, long),
+        )
 
 
 @dataclass(frozen=True)

@@ -476,6 +476,20 @@ def test_an_echoed_key_is_masked_also_where_the_message_is_cut() -> None:
     assert failed.message.endswith("no ***")
 
 
+def test_a_key_that_a_reply_repeats_is_masked_before_anybody_keeps_it() -> None:
+    told, _ = completion(in_order(chat_reply(f'{{"brand": "{KEY}"}}')))
+    assert told.text == '{"brand": "***"}'
+
+
+def test_a_key_as_short_as_a_word_is_left_in_replies() -> None:
+    """``EMPTY`` is what servers without keys are given."""
+    with scripted_server(in_order(chat_reply('{"brand": "EMPTY"}'))) as server:
+        spec = LanguageModelSpec(name="scripted", base_url=server.base_url)
+        (answer,) = all_of(OpenAIChat(spec, {"OPENAI_API_KEY": "EMPTY"}), [ask()])
+    assert isinstance(answer, Completion)
+    assert answer.text == '{"brand": "EMPTY"}'
+
+
 def test_redirects_are_not_followed() -> None:
     with scripted_server(in_order(chat_reply("{}"))) as other:
         headers = {"location": other.base_url + "/chat/completions"}
