@@ -10,7 +10,7 @@ does in ``text``: silence of the graph must not cost anything. Datasets count al
 
 *Leave one out*: the table is fitted without a dataset and judged on it, beside its parts.
 
-    python benchmarks/fusion_trust.py HOME:DATASET HOME:DATASET …
+    python benchmarks/fusion_trust.py HOME:DATASET HOME:DATASET …     # default: demo in the home folder
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from skb_pipeline.skb.store import canonical_positions
 from skb_pipeline.storage.artifacts import ArtifactStore
 from skb_pipeline.storage.duck import connect
 from skb_pipeline.systems.ranked import Ranked
-from skb_pipeline.workspace import SKB_FILE
+from skb_pipeline.workspace import SKB_FILE, Workspace
 
 LISTS = ("graph", "bm25", "dense")
 GRAPH = (0.0, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
@@ -225,7 +225,7 @@ def line(values: np.ndarray) -> str:
 def main() -> None:
     """Fit, judge and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("datasets", nargs="+", metavar="HOME:DATASET")
+    parser.add_argument("datasets", nargs="*", metavar="HOME:DATASET", default=[f"{Workspace().root}:demo"])
     asked = [text.rsplit(":", 1) for text in parser.parse_args().datasets]
     datasets = [tabulated(Path(home), name) for home, name in asked]
     print(f"training and validation questions; {', '.join(METRICS)}")
