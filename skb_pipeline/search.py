@@ -21,7 +21,7 @@ from skb_pipeline.planning.settings import Engine
 from skb_pipeline.plans.schema import GraphSchema
 from skb_pipeline.plans.written import read_condition
 from skb_pipeline.skb.store import canonical_positions, node_table
-from skb_pipeline.storage.artifacts import Artifact, ManifestMismatchError
+from skb_pipeline.storage.artifacts import Artifact, ArtifactMissingError, ManifestMismatchError
 from skb_pipeline.storage.duck import connect
 from skb_pipeline.systems.kind import Sources, System
 from skb_pipeline.systems.kinds.plans import rank_by_plans
@@ -198,13 +198,16 @@ class SearchSession(Sources):
 
     def worse_than_parts(self, system: str) -> list[str]:
         """What the dataset's metric table says of a fused system that is worse than the best of its parts, a sentence
-        each; nothing where there is no table."""
+        each; nothing where there is no table that can be read: hits are worth more than this."""
         from skb_pipeline.evaluation.parts import worse_than_parts
 
         made = self.workspace.store.current(self.spec.name, "evaluation/metrics")
         if made is None or not self.registry[system].components:
             return []
-        return worse_than_parts(made.file(METRICS_FILE), self.registry.parts, [system])
+        try:
+            return worse_than_parts(made.file(METRICS_FILE), self.registry.parts, [system])
+        except (ArtifactMissingError, duckdb.Error, KeyError):
+            return []
 
     @property
     def spec(self) -> DatasetSpec:

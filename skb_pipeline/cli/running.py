@@ -168,10 +168,12 @@ def _has_table(outcomes: Sequence[StageOutcome]) -> bool:
 
 
 def _print_new_table(name: str, output: str) -> None:
+    from skb_pipeline.systems.registry import load_registry
     from skb_pipeline.workspace import Workspace
 
-    made = MetricTables.read(Workspace().store.require(name, "evaluation/metrics"))
-    print_metrics(made, split="test", slice_name="all", output=output)
+    workspace = Workspace()
+    made = MetricTables.read(workspace.store.require(name, "evaluation/metrics"))
+    print_metrics(made, load_registry(workspace.root).parts, split="test", slice_name="all", output=output)
 
 
 def _stage_table(outcomes: Sequence[StageOutcome]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,13 +30,13 @@ def metrics(name: str, split: str, slice_name: str, system: str | None, output: 
     """Print the metric table of a dataset, and (to stderr) whether its spec or its files have changed since."""
     from skb_pipeline.systems.newest import on_newest
 
-    def read(newest: Newest) -> MetricTables:
-        return MetricTables.read(newest.workspace.store.require(name, "evaluation/metrics"))
+    def read(newest: Newest) -> tuple[MetricTables, dict[str, list[str]]]:
+        return MetricTables.read(newest.workspace.store.require(name, "evaluation/metrics")), newest.registry.parts
 
-    tables, changed = on_newest(name, read, files=True)
+    (tables, parts), changed = on_newest(name, read, files=True)
     if changed is not None:
         note(changed)
-    print_metrics(tables, split=split, slice_name=slice_name, output=output, system=system)
+    print_metrics(tables, parts, split=split, slice_name=slice_name, output=output, system=system)
 
 
 @click.command()
@@ -84,8 +85,19 @@ class MetricTables:
             )
 
 
-def print_metrics(tables: MetricTables, *, split: str, slice_name: str, output: str, system: str | None = None) -> None:
+def print_metrics(
+    tables: MetricTables,
+    parts: Mapping[str, Sequence[str]],
+    *,
+    split: str,
+    slice_name: str,
+    output: str,
+    system: str | None = None,
+) -> None:
     """Print metrics in the format ``output``; as a table also how ``system`` differs from others.
+
+    Args:
+        parts: what each fused system was made of.
 
     Raises:
         UnknownNameError: there is no such split, slice or system.
@@ -93,8 +105,7 @@ def print_metrics(tables: MetricTables, *, split: str, slice_name: str, output: 
     """
     from skb_pipeline.evaluation.parts import beside_best_parts
     from skb_pipeline.evaluation.tables import difference_text, text_table
-    from skb_pipeline.systems.registry import DEFAULT_SYSTEM, load_registry
-    from skb_pipeline.workspace import Workspace
+    from skb_pipeline.systems.registry import DEFAULT_SYSTEM
 
     rows = tables.rows
     for what, wanted, every in (("split", split, "all"), ("slice", slice_name, "every")):
@@ -116,7 +127,6 @@ def print_metrics(tables: MetricTables, *, split: str, slice_name: str, output: 
             shown = system or (DEFAULT_SYSTEM if DEFAULT_SYSTEM in systems else systems[-1])
             out(difference_text(tables.differences, system=shown, split=split))
             out("Paired differences; * marks an interval without 0.")
-            parts = load_registry(Workspace().root).parts
             for told in beside_best_parts(rows, tables.differences, {shown: parts.get(shown, [])}):
                 if told.worse:
                     note(f"A part of {shown} alone does better here: {told}")

@@ -11,7 +11,8 @@ import re
 
 _BRACKET = re.compile(r"(?<=\S) \(([^()]{2,10})\)")
 _ALSO = re.compile(
-    r"[\s,;(]+(?:also (?:known as|called|named)|(?:better|formerly) known as|a\.?k\.?a\.?)[\s:]+", re.IGNORECASE
+    r"(?<![\s,;(])[\s,;(]+(?:also (?:known as|called|named)|(?:better|formerly) known as|a\.?k\.?a\.?)[\s:]+",
+    re.IGNORECASE,
 )
 _WORDS_PER_LETTER = 2
 _FEWEST = 3

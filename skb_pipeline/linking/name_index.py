@@ -279,8 +279,15 @@ class NameIndex:
             reserved: folded phrases that mean something else, such as the words for types and relations.
         """
         found = words(question)
-        candidates = [*self._exact_candidates(question, found, reserved), *self._person_candidates(question, found)]
-        chosen = _without_overlaps(candidates)
+        exact = [*self._exact_candidates(question, found, reserved)]
+        whole = [(m.start, m.end) for m in exact if len(words(m.text)) > 1]
+        # In "Maria Chen, Wei Liu" nobody is called "Chen, Wei" where a name stands as it is.
+        persons = (
+            m
+            for m in self._person_candidates(question, found)
+            if not any(start < m.end and m.start < end and (start, end) != (m.start, m.end) for start, end in whole)
+        )
+        chosen = _without_overlaps([*exact, *persons])
         taken = [(m.start, m.end) for m in chosen]
         return sorted([*chosen, *self._fuzzy_mentions(question, found, taken, reserved)], key=lambda m: m.start)
 

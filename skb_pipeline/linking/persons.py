@@ -78,12 +78,20 @@ def spans(text: str, found: Sequence[Word], surnames: frozenset[str]) -> Iterato
             piece = found[first : last + 1]
             if not _fits(text, piece):
                 break
+            if "," in text[piece[0].start : piece[-1].end] and _goes_on_before(text, found, first):
+                continue  # "Kidney Disease, Heart …": the comma does not stand behind a surname
             if (
                 _has_a_surname(text, piece)
                 and any(word.folded in surnames for word in piece)
                 and _initials_are_meant(text, piece, found[last + 1 :])
             ):
                 yield first, last
+
+
+def _goes_on_before(text: str, found: Sequence[Word], first: int) -> bool:
+    """Whether a word with a capital stands right before, but at the beginning of the text."""
+    before = found[first - 1] if first > 1 else None
+    return before is not None and text[before.start].isupper() and text[before.end : found[first].start].isspace()
 
 
 def _initials_are_meant(text: str, piece: Sequence[Word], behind: Sequence[Word]) -> bool:

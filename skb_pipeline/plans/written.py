@@ -11,8 +11,10 @@ from skb_pipeline.errors import UserError
 from skb_pipeline.plans.plan import TARGET, Condition
 from skb_pipeline.plans.schema import FieldKind, GraphSchema
 from skb_pipeline.plans.validation import field_faults, fits_comparison
+from skb_pipeline.text.cleaning import clean_text
 
-_WRITTEN = re.compile(r"\s*(?P<field>.+?)\s*(?P<op><=|>=|!=|=|<|>|\s(?:in|contains)\s)\s*(?P<value>.+?)\s*", re.DOTALL)
+_COMPARED = r"\s*(?P<op><=|>=|!=|=|<|>|\s(?:in|contains)\s)\s*(?P<value>.+?)\s*"
+_LISTED = re.compile(r"\s*(?P<one>\"[^\"]*\"|'[^']*'|[^,\"']+?)\s*(?:,|$)")
 _QUOTED = re.compile(r"\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'")
 
 
@@ -32,14 +34,18 @@ def read_condition(text: str, schema: GraphSchema, types: Sequence[str]) -> Cond
     Raises:
         ConditionError: it cannot be read, there is no such field, or the operator or the value does not suit it.
     """
-    match = _WRITTEN.fullmatch(text)
+    fields = sorted(map(re.escape, schema.fields_of(types)), key=len, reverse=True)
+    match = re.fullmatch(rf"\s*(?P<field>{'|'.join([*fields, '.+?'])}){_COMPARED}", text, re.DOTALL)
     if match is None:
         raise ConditionError(
             f"{text!r} is no condition; write FIELD OP VALUE, such as 'price < 50' ({_fields(schema, types)})"
         )
     field, op = match["field"], match["op"].strip()
     kind = schema.fields_of(types).get(field)
-    values = [_value(part, kind) for part in (match["value"].split(",") if op == "in" else [match["value"]])]
+    parts = [one["one"] for one in _LISTED.finditer(match["value"])] if op == "in" else [match["value"]]
+    if op == "in" and _LISTED.sub("", match["value"]):
+        raise ConditionError(f"{text!r}: a list of values is joined by commas; one with a comma stands in quotes")
+    values = [_value(part, kind) for part in parts]
     try:
         condition = Condition.model_validate(
             {"var": TARGET, "field": field, "op": op, "value": values if op == "in" else values[0]}
@@ -56,7 +62,7 @@ def read_condition(text: str, schema: GraphSchema, types: Sequence[str]) -> Cond
 
 def _value(text: str, kind: FieldKind | None) -> str | float:
     quoted = _QUOTED.fullmatch(text.strip())
-    bare = text.strip() if quoted is None else quoted["double"] or quoted["single"] or ""
+    bare = clean_text(text.strip() if quoted is None else quoted["double"] or quoted["single"] or "")
     if kind is FieldKind.NUMBER:
         try:
             return float(bare)

@@ -30,7 +30,7 @@ from skb_pipeline.questions.topology import Topology, load_nodes
 from skb_pipeline.questions.wording import Wordings
 from skb_pipeline.text.hashing import happens, key_hash, mix
 
-VERSION = "5"
+VERSION = "6"
 
 
 ANCHOR_TRIES = 32

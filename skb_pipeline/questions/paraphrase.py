@@ -171,10 +171,11 @@ def _conjuncts(said: str) -> list[str]:
 
 
 def _in_other_words(predicate: str) -> str:
-    quoted = re.split(r'("[^"]*")', predicate)
+    """With another word for one of its verbs, which stands before any name and quoted words."""
+    name = re.search(r"[A-Z0-9\"]", predicate)
+    free = len(predicate) if name is None else name.start()
     for old in sorted(SYNONYMS, key=len, reverse=True):
-        changed = [part if part.startswith('"') else re.sub(rf"(?<![\w-]){old}(?![\w-])", SYNONYMS[old], part, count=1)
-                   for part in quoted]  # fmt: skip
-        if changed != quoted:
-            return "".join(changed)
+        found = re.search(rf"(?<![\w-]){old}(?![\w-])", predicate[:free])
+        if found is not None:
+            return predicate[: found.start()] + SYNONYMS[old] + predicate[found.end() :]
     return predicate

@@ -51,7 +51,10 @@ class Registry(Mapping[str, System]):
                         raise SystemsError(f"{name}: {what}: {self._unknown(other)}")
             for other in system.planned:
                 if OUTCOMES not in self._systems[other].stores:
-                    raise SystemsError(f"{name}: trust: {other} executes no plans, so nothing says how far to trust it")
+                    raise SystemsError(
+                        f"{name}: trust: {other} executes no plans, so nothing says how far to trust it; "
+                        f"declare {name} too, of other lists or without trust"
+                    )
         self.order = self._in_order_of_making()
 
     def __getitem__(self, name: str) -> System:
@@ -81,9 +84,11 @@ class Registry(Mapping[str, System]):
                 for name in shown if self[name].components}  # fmt: skip
 
     def baselines_of(self, name: str) -> list[str]:
-        """Systems that one is compared with: those it declares, else all that stand above it in the table."""
+        """Systems that one is compared with: those it declares, else all that stand above it in the table; and its
+        parts."""
         declared = self[name].baselines
-        return list(declared) if declared is not None else self.shown[: self.shown.index(name)]
+        others = list(declared) if declared is not None else self.shown[: self.shown.index(name)]
+        return [*others, *(part for part in self.parts.get(name, ()) if part not in others)]
 
     def wanted(self, spec: DatasetSpec) -> list[str]:
         """Systems that are made for a dataset, with those they are made of.

@@ -162,3 +162,20 @@ def test_a_further_name_is_found_unless_it_is_another_nodes_own() -> None:
     assert seen(index.lookup("TNF", fuzzy=False)) == ("EXACT", [1])
     assert seen(index.lookup("MS", fuzzy=False)) == ("EXACT", [3])
     assert len(index) == 3
+
+
+def test_people_in_a_list_with_commas_are_those_that_stand_there() -> None:
+    """And nobody else whose surname and given name happen to meet at a comma."""
+    names = ["Maria Chen", "Wei Liu", "Wei Chen", "Tom Berg", "Ann Park"]
+    index = NameIndex([Surface(n, "author", name) for n, name in enumerate(names)])
+    found = index.find("Which papers are written by Maria Chen, Wei Liu and Ann Park?")
+    assert [mention.text for mention in found] == ["Maria Chen", "Wei Liu", "Ann Park"]
+    # Also where the name before the comma is nobody's.
+    diseases = NameIndex(
+        [Surface(n, "disease", f"{organ} Disease") for n, organ in enumerate(["Heart", "Lung", "Liver"])]
+    )
+    assert not diseases.find("Which of them go with Kidney Disease, Heart Failure?")
+
+
+def test_many_commas_take_no_time() -> None:
+    assert further_names("a" + ", " * 100_000 + "also known as bcd") == ["bcd"]

@@ -18,7 +18,10 @@ SPEC = DatasetSpec.model_validate(
         "name": "shop", "description": "A shop.", "source": {"adapter": "tables", "args": {}},
         "node_types": {
             "product": {
-                "fields": {"title": "text", "look": "text", "price": "number", "in stock": "integer", "tags": "texts"},
+                "fields": {
+                    "title": "text", "look": "text", "made in": "text", "price": "number", "in stock": "integer",
+                    "tags": "texts",
+                },
                 "name_field": "title", "document": ["title"],
             }
         },
@@ -46,6 +49,9 @@ def read(text: str) -> tuple[str, str, object]:
         ("look contains dark blue", ("look", "contains", "dark blue")),
         ('look = "< 5"', ("look", "=", "< 5")),
         ("look in 'a', b", ("look", "in", ["a", "b"])),
+        ('look in "Smith, Inc", other', ("look", "in", ["Smith, Inc", "other"])),
+        ("made in = China", ("made in", "=", "China")),
+        ("look = Cafe\u0301", ("look", "=", "Caf\u00e9")),
     ],
 )
 def test_a_condition_is_read(text: str, condition: tuple[str, str, object]) -> None:
@@ -61,6 +67,7 @@ def test_a_condition_is_read(text: str, condition: tuple[str, str, object]) -> N
         ("look < b", r"< does not suit 'look', a text; allowed: "),
         ('look contains ""', r"contains"),
         ("price <", r"is no condition"),
+        ("look in ,", r"a list of values is joined by commas"),
     ],
 )  # fmt: skip
 def test_what_is_no_condition_is_told(text: str, told: str) -> None:
@@ -72,4 +79,4 @@ def test_what_is_no_condition_is_told(text: str, told: str) -> None:
 @given(st.text(max_size=40) | st.from_regex(r"(price|look) ?(<|>=|in|contains|=) ?.{0,20}", fullmatch=True))
 def test_any_text_is_read_or_refused_in_words(text: str) -> None:
     with suppress(ConditionError):
-        assert read(text)[0] in ("look", "price", "in stock")
+        assert read(text)[0] in ("look", "made in", "price", "in stock")

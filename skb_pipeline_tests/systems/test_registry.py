@@ -48,7 +48,7 @@ def test_the_built_in_systems(tmp_path: Path) -> None:
 def test_a_system_of_ones_own_is_one_entry(tmp_path: Path) -> None:
     own = registry(tmp_path, "text2: {kind: rrf, of: [bm25, dense], weights: [0.3, 0.9], k: 10, baselines: [text]}\n")
     assert own.shown[-1] == "text2"
-    assert own.baselines_of("text2") == ["text"]
+    assert own.baselines_of("text2") == ["text", "bm25", "dense"], "and its parts"
     assert own["text2"].terms({"bm25": 2, "dense": None}, {}) == {"bm25": 0.025, "dense": 0.0}
 
 

@@ -55,7 +55,18 @@ class Stated(NamedTuple):
     end: int
 
 
-_NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?"
+_FLAGS = re.IGNORECASE | re.ASCII
+"""Without ASCII, other letters than i pass for it."""
+_NUMBER = (
+    r"(?:\d{1,3}(?:,\d{3}){1,4}(?:\.\d{1,6})?|\d{1,15}(?:\.\d{1,6})?)"
+    r"(?!\d|[.,]\d)(?!\s?(?:(?:k|m|bn|thousand|million|billion)\b|%))"
+)
+_DENIED = re.compile(
+    r"(?:\b(?:not|no|nothing|never|without|except|neither|nor|none|unless)|n['’]t)\s+"
+    r"(?:(?:be|being|cost|costs|costing|priced|rated|published|made|released|any|those|ones|from)\s+)?$",
+    _FLAGS,
+)
+_OR_BEFORE, _OR_BEHIND = re.compile(r"\bor\s+$", _FLAGS), re.compile(r"\s*,?\s*or\b", _FLAGS)
 _MONTHS = {name.casefold(): n for n in range(1, 13) for name in (calendar.month_name[n], calendar.month_abbr[n])}
 _DATE = (
     r"\d{4}-\d{2}-\d{2}"
@@ -95,24 +106,24 @@ _TIME = _one_of(list(_TIMES))
 _RANGE = r"(?:between|from) (?P<low>{0}) (?:and|to|until) (?P<high>{1})"
 
 _PRICES = [
-    re.compile(rf"\b(?P<bound>{_BOUND}) (?:{_CURRENCY}(?P<a>{_NUMBER})|(?P<b>{_NUMBER}){_CURRENCY_BEHIND})", re.I),
+    re.compile(rf"\b(?P<bound>{_BOUND}) (?:{_CURRENCY}(?P<a>{_NUMBER})|(?P<b>{_NUMBER}){_CURRENCY_BEHIND})", _FLAGS),
     re.compile(
         r"\b" + _RANGE.format(rf"{_CURRENCY}(?:{_NUMBER})", rf"(?:{_CURRENCY})?(?:{_NUMBER})(?:{_CURRENCY_BEHIND})?"),
-        re.I,
+        _FLAGS,
     ),
-    re.compile(r"\b" + _RANGE.format(rf"(?:{_NUMBER})", rf"(?:{_NUMBER}){_CURRENCY_BEHIND}"), re.I),
+    re.compile(r"\b" + _RANGE.format(rf"(?:{_NUMBER})", rf"(?:{_NUMBER}){_CURRENCY_BEHIND}"), _FLAGS),
 ]
 _RATINGS = [
-    re.compile(rf"\b(?P<bound>{_BOUND}) (?P<a>{_NUMBER}){_STARS}", re.I),
-    re.compile(rf"\brat(?:ed|ings?)(?: (?:of|is|are))? (?P<bound>{_BOUND}) (?P<a>{_NUMBER})(?:{_STARS})?", re.I),
+    re.compile(rf"\b(?P<bound>{_BOUND}) (?P<a>{_NUMBER}){_STARS}", _FLAGS),
+    re.compile(rf"\brat(?:ed|ings?)(?: (?:of|is|are))? (?P<bound>{_BOUND}) (?P<a>{_NUMBER})(?:{_STARS})?", _FLAGS),
     re.compile(
-        rf"(?<![\w.])(?P<atleast>{_NUMBER})(?:\+{_STARS}|{_STARS} (?:or|and) (?:more|better|higher|above|up)\b)", re.I
+        rf"(?<![\w.])(?P<atleast>{_NUMBER})(?:\+{_STARS}|{_STARS} (?:or|and) (?:more|better|higher|above|up)\b)", _FLAGS
     ),
-    re.compile(r"\b" + _RANGE.format(rf"(?:{_NUMBER})", rf"(?:{_NUMBER}){_STARS}"), re.I),
+    re.compile(r"\b" + _RANGE.format(rf"(?:{_NUMBER})", rf"(?:{_NUMBER}){_STARS}"), _FLAGS),
 ]
 _DATES = [
-    re.compile(r"\b" + _RANGE.format(rf"(?:{_DATE})", rf"(?:{_DATE})") + r"(?![\w$-])", re.I),
-    re.compile(rf"\b(?P<bound>{_TIME})(?: the)?(?: years?| early| late)? (?P<a>{_DATE})(?![\w-]|\.\d)", re.I),
+    re.compile(r"\b" + _RANGE.format(rf"(?:{_DATE})", rf"(?:{_DATE})") + r"(?![\w$-])", _FLAGS),
+    re.compile(rf"\b(?P<bound>{_TIME})(?: the)?(?: years?| early| late)? (?P<a>{_DATE})(?![\w-]|\.\d)", _FLAGS),
 ]
 
 
@@ -148,7 +159,15 @@ def stated_conditions(question: str, fields: Sequence[FieldOfKind]) -> list[Stat
     for one in found:  # in the order of how sure a kind is
         if all((one.start, one.end) == (o.start, o.end) or one.end <= o.start or o.end <= one.start for o in kept):
             kept.append(one)
-    return sorted(kept, key=lambda s: (s.start, s.field, s.op))
+    sure = (one for one in kept if not _is_left_open(question, one))
+    return sorted(sure, key=lambda s: (s.start, s.field, s.op))
+
+
+def _is_left_open(question: str, one: Stated) -> bool:
+    """Whether a condition is denied (``not over $100``) or one of several (``in 2019 or in 2020``), and so would say
+    something else as it stands."""
+    before, behind = question[: one.start], question[one.end :]
+    return bool(_DENIED.search(before) or _OR_BEFORE.search(before) or _OR_BEHIND.match(behind))
 
 
 def _meant(question: str, fields: Sequence[FieldOfKind], *kinds: Kind) -> list[FieldOfKind]:
@@ -188,7 +207,7 @@ def _of_numbers(question: str, field: FieldOfKind) -> Iterator[Stated]:
         rf"\b{word}(?: (?:of|is|are|was))? " + _RANGE.format(rf"(?:{_NUMBER})", rf"(?:{_NUMBER})") + r"(?![\w%]|\.\d)",
     )
     for pattern in patterns:
-        for match in re.finditer(pattern, question, re.I):
+        for match in re.finditer(pattern, question, _FLAGS):
             for op, value in _bounds_of(match):
                 yield Stated(field.name, op, value, match.start(), match.end())
 

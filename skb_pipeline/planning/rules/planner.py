@@ -45,7 +45,7 @@ from skb_pipeline.plans.plan import (
 from skb_pipeline.plans.schema import GraphSchema, Triple
 from skb_pipeline.plans.validation import MAX_ANCHORS, MAX_HOPS, validate
 
-VERSION = "8"
+VERSION = "9"
 
 
 _QUOTED = re.compile(r"[\"“][^\"”]*[\"”]")

@@ -104,3 +104,22 @@ def test_any_text_is_read_and_pieces_do_not_overlap(question) -> None:
     pieces = sorted({(s.start, s.end) for s in found})
     assert all(0 <= start < end <= len(question) for start, end in pieces)
     assert all(one[1] <= other[0] for one, other in pairwise(pieces))
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        # Denied, it would be the opposite.
+        "not over $100", "nothing over $50", "isn't more than $50", "not after 2019", "no older than 2015",
+        "except in 2019", "never more than 300 pages", "without more than 300 pages", "not published after 2019",
+        # One of several, it would shut out the others.
+        "in 2019 or in 2020", "in 2019 or 2020", "under $50 or over $100",
+        # Another number than its first digits say.
+        "under $5k", "under $5 million", "at most $1.5 million", "less than $1,00", "under $" + "9" * 400,
+        "under $" + "9" * 5000 + ".5", "more than 5% pages",
+        # Other letters that pass for an i where case does not count.
+        "papers s\u0131nce 2019", "papers S\u0130NCE 2019", "in Apr\u0130l 2020",
+    ],
+)  # fmt: skip
+def test_what_would_be_misread_states_nothing(question: str) -> None:
+    assert stated_conditions(f"Which are there, {question}, for me?", FIELDS) == []
