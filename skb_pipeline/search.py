@@ -198,16 +198,20 @@ class SearchSession(Sources):
 
     def worse_than_parts(self, system: str) -> list[str]:
         """What the dataset's metric table says of a fused system that is worse than the best of its parts, a sentence
-        each; nothing where there is no table that can be read: hits are worth more than this."""
+        each; nothing where there is no table, and that it cannot be read where it cannot: hits are worth more than
+        this."""
         from skb_pipeline.evaluation.parts import worse_than_parts
 
         made = self.workspace.store.current(self.spec.name, "evaluation/metrics")
         if made is None or not self.registry[system].components:
             return []
         try:
-            return worse_than_parts(made.file(METRICS_FILE), self.registry.parts, [system])
-        except (ArtifactMissingError, duckdb.Error, KeyError):
-            return []
+            found = worse_than_parts(made.file(METRICS_FILE), self.registry.parts, [system])
+        except (ArtifactMissingError, duckdb.Error, KeyError) as error:
+            return [
+                f"Whether a part of {system} alone does better is not known, as its metrics cannot be read: {error}"
+            ]
+        return [f"A part of {system} alone does better here: {one}" for one in found]
 
     @property
     def spec(self) -> DatasetSpec:

@@ -32,7 +32,7 @@ def search(name: str, system: str, k: int, where: tuple[str, ...], explain: bool
     def asked(session: SearchSession) -> tuple[list[Row], Row | None, list[str]]:
         lacking = session.only(where) if where else 0
         hits = session.search(question, system=system, k=k)
-        told = [f"A part of {system} alone does better here: {worse}" for worse in session.worse_than_parts(system)]
+        told = session.worse_than_parts(system)
         if lacking:
             told.append(f"{lacking} candidates have no value to compare and are left out.")
         if not explain:

@@ -251,3 +251,12 @@ def test_a_section_that_moved_says_where_to(home: Path) -> None:
     assert done.exit_code == 1
     assert "the section fusion is gone" in done.stderr
     assert "fused: {kind: rrf" in done.stderr
+
+
+def test_a_metric_table_that_cannot_be_read_is_told_and_takes_no_hit_away(finished_home: Path) -> None:
+    asked = ("search", "--dataset", "mini", "--format", "json", "tachycardia")
+    whole = call(*asked)
+    Workspace().store.require("mini", "evaluation/metrics").file("metrics.duckdb").write_bytes(b"no table at all")
+    found = call(*asked)
+    assert (found.exit_code, found.stdout) == (0, whole.stdout)
+    assert "Whether a part of fused alone does better is not known, as its metrics cannot be read" in found.stderr
